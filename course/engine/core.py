@@ -1,0 +1,98 @@
+"""The heart of the engine: schedule, run, update, once a step, for all requests together."""
+
+from itertools import count
+from time import perf_counter
+
+from course.engine.request import Request
+from course.engine.runner import Runner
+from course.engine.sampling_params import SamplingParams
+from course.engine.scheduler import Scheduler
+from course.engine.stats import Recorder, Stats, Timing
+from course.engine.text_output import TextOutput
+
+
+class Job:
+    """One sequence that somebody waits for: the request, its text so far, its clock."""
+
+    def __init__(self, request: Request, tokenizer, is_child: bool = False):
+        self.request, self.is_child = request, is_child
+        self.output = TextOutput(tokenizer, request.params.stop)
+        self.timing = Timing()
+        self.fresh: list[str] = []  # pieces of text that no stream has taken yet
+
+    def take_text(self) -> str:
+        """The text that has become safe to show since the last call."""
+        text = "".join(self.fresh)
+        self.fresh.clear()
+        return text
+
+
+class EngineCore:
+    """Requests in, tokens out; knows nothing of prompts as text or of who asked.
+
+    Invariant: between calls nothing is half done. Every request is waiting, running or finished,
+    and `check_invariants()` holds, also after an error or an interrupt.
+    """
+
+    def __init__(self, model, tokenizer, cache, scheduler: Scheduler, backend: str = "auto"):
+        self.tokenizer, self.cache, self.scheduler = tokenizer, cache, scheduler
+        self.runner = Runner(model, cache, scheduler.kv_manager.tables, backend)
+        self.recorder = Recorder()
+        self.jobs: dict[str, Job] = {}
+        self._ids = count()
+
+    def submit(self, prompt_token_ids: list[int], params: SamplingParams, extra_key=None):
+        """Queue one prompt; return its jobs, one a sample. Raises RequestRefused."""
+        request = Request(
+            f"request-{next(self._ids)}",
+            prompt_token_ids,
+            params,
+            extra_key=extra_key,
+            eos_token_id=self.tokenizer.eos_token_id,
+        )
+        self.scheduler.add(request)
+        jobs = [Job(request, self.tokenizer)]
+        jobs += [Job(child, self.tokenizer, is_child=True) for child in request.children]
+        self.jobs |= {job.request.request_id: job for job in jobs}
+        return jobs
+
+    def step(self) -> list[Request]:
+        """Run one step; return the requests that finished in it."""
+        started = perf_counter()
+        step = self.scheduler.schedule()
+        model_started = perf_counter()
+        tokens = self.runner.run(step) if step.scheduled else {}
+        now = perf_counter()
+        finished = self.scheduler.update(step, tokens)
+        for request_id, token_id in tokens.items():
+            job = self.jobs[request_id]
+            job.timing.token(now)
+            if job.request.finish_reason == "stop":
+                continue  # the token that ended it is no part of the text
+            job.fresh.append(job.output.push(token_id))
+            if job.output.stopped and job.request.finish_reason is None:
+                self.scheduler.finish(job.request, "stop")
+                finished.append(job.request)
+        for request in finished:
+            job = self.jobs[request.request_id]
+            job.fresh.append(job.output.finish())
+            self.runner.forget(request.request_id)
+            self.recorder.request_finished(request, job.timing, job.is_child)
+        self.recorder.step(len(step.scheduled), perf_counter() - started, now - model_started)
+        return finished
+
+    def drop(self, jobs: list[Job]) -> None:
+        """Forget these jobs; abort those that have not finished."""
+        for job in jobs:
+            if job.request.finish_reason is None:
+                self.scheduler.abort(job.request)
+            self.runner.forget(job.request.request_id)
+            self.jobs.pop(job.request.request_id, None)
+
+    @property
+    def stats(self) -> Stats:
+        return self.recorder.stats(self.scheduler, self.cache)
+
+    def check_invariants(self) -> None:
+        """Raise if the books do not agree: owners and ref counts, free and used, hashes, queues."""
+        self.scheduler.check_invariants()

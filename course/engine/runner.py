@@ -1,0 +1,118 @@
+"""One step of the scheduler turned into one forward pass of the model.
+
+The scheduler speaks of requests, the model of token ids and positions. The runner stands between
+them: it lays the scheduled tokens of all requests end to end in one flat batch (prompts in chunks
+and single decode tokens side by side), looks up the slot of each, runs the model once, and samples
+one token for every request that needs one.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from course.engine.paged_attention import AttentionPlan
+from course.engine.sampler import make_generator, sample
+
+
+@dataclass
+class StepInputs:
+    """What the model and the attention need to know of one step; T tokens, S requests."""
+
+    token_ids: torch.Tensor  # [T] int64
+    positions: torch.Tensor  # [T] int64, place of each token in its own request
+    slots: torch.Tensor  # [T] int64, where the key and value of each token go
+    block_tables: torch.Tensor  # [S, widest table] int32, padded with 0 that nobody reads
+    context_lens: torch.Tensor  # [S] int32, tokens of each request after this step
+    query_start_loc: torch.Tensor  # [S + 1] int32, row in the flat batch where each request starts
+    sample_rows: torch.Tensor  # [number of samples] int64, rows whose logits are wanted
+
+
+def prepare(step, tables: dict[str, list[int]], block_size: int, device) -> StepInputs:
+    """Flatten a `Step` into tensors on `device`.
+
+    The arrays are made on the host and cross to the device once. `tables` maps a request id to its
+    block table, which must already cover every scheduled token.
+    """
+    num_seqs = len(step.scheduled)
+    counts = np.fromiter((n for _, _, n in step.scheduled), np.int64, num_seqs)
+    starts = np.fromiter((start for _, start, _ in step.scheduled), np.int64, num_seqs)
+    query_start_loc = np.zeros(num_seqs + 1, np.int64)
+    np.cumsum(counts, out=query_start_loc[1:])
+
+    owned = [tables[request.request_id] for request, _, _ in step.scheduled]
+    block_tables = np.zeros((num_seqs, max(map(len, owned))), np.int32)
+    for row, table in enumerate(owned):
+        block_tables[row, : len(table)] = table
+
+    token_ids: list[int] = []
+    for request, start, num_tokens in step.scheduled:
+        token_ids += request.token_ids[start : start + num_tokens]
+
+    row_of = np.repeat(np.arange(num_seqs), counts)
+    positions = np.arange(query_start_loc[-1]) - query_start_loc[row_of] + starts[row_of]
+    logical_blocks, offsets = np.divmod(positions, block_size)
+    slots = block_tables[row_of, logical_blocks].astype(np.int64) * block_size + offsets
+    sample_rows = query_start_loc[1:][step.sample_rows] - 1
+
+    def put(array, dtype):
+        return torch.as_tensor(array, dtype=dtype).to(device, non_blocking=True)
+
+    return StepInputs(
+        token_ids=put(token_ids, torch.int64),
+        positions=put(positions, torch.int64),
+        slots=put(slots, torch.int64),
+        block_tables=put(block_tables, torch.int32),
+        context_lens=put(starts + counts, torch.int32),
+        query_start_loc=put(query_start_loc, torch.int32),
+        sample_rows=put(sample_rows, torch.int64),
+    )
+
+
+class Runner:
+    """Owns the model and its paged cache; runs steps. Keeps nothing of a request but its dice."""
+
+    def __init__(self, model, cache, tables: dict[str, list[int]], backend: str = "auto"):
+        self.model, self.cache, self.tables, self.backend = model, cache, tables, backend
+        self.generators: dict[str, torch.Generator | None] = {}
+
+    @torch.inference_mode()
+    def run(self, step) -> dict[str, int]:
+        """Write the step's keys and values, and return {request id: sampled token id}."""
+        if step.copies:  # copy on write: before the write that made it necessary
+            self.cache.copy_blocks(step.copies)
+        inputs = prepare(step, self.tables, self.cache.block_size, self.model.device)
+        plan = AttentionPlan(
+            inputs.block_tables,
+            inputs.context_lens,
+            inputs.query_start_loc,
+            block_size=self.cache.block_size,
+            sliding_window=self.model.config.shape.sliding_window,
+            backend=self.backend,
+        )
+
+        def attend(layer, q, k, v):
+            self.cache.write(layer, k, v, inputs.slots)
+            return plan.attend(q, self.cache.keys[layer], self.cache.values[layer])
+
+        hidden = self.model.forward(inputs.token_ids, inputs.positions, attend)
+        if not step.samples:  # every chunk of this step stops short of its prompt's end
+            return {}
+        logits = self.model.logits(hidden[inputs.sample_rows])
+        token_ids = sample(
+            logits,
+            [request.params for request in step.samples],
+            [self._generator(request) for request in step.samples],
+        )
+        return {r.request_id: t for r, t in zip(step.samples, token_ids, strict=True)}
+
+    def _generator(self, request):
+        """The request's own random numbers: its samples do not depend on who shares its batch."""
+        if request.params.temperature == 0.0:
+            return None
+        if request.request_id not in self.generators:
+            self.generators[request.request_id] = make_generator(request.params.seed)
+        return self.generators[request.request_id]
+
+    def forget(self, request_id: str) -> None:
+        self.generators.pop(request_id, None)
