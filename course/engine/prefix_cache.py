@@ -1,0 +1,133 @@
+"""The prefix cache: full blocks found again by a hash of all the tokens up to their end.
+
+The hash of a block covers its own tokens and, through the hash of the block before, everything to
+the left. Keys and values depend on exactly that, so equal hashes mean equal content.
+"""
+
+import struct
+from collections.abc import Sequence
+from hashlib import sha256
+
+
+def hash_blocks(
+    token_ids: Sequence[int], block_size: int, extra_key: str | bytes | None = None
+) -> list[bytes]:
+    """The hash of each full block, 32 bytes each, chained from left to right.
+
+    token_ids: list, tuple or array of ids from 0 to 2**32 - 1. A partial last block has no hash.
+    extra_key: anything else the keys and values depend on (an adapter's name, a tenant's salt).
+    It enters the first block's hash and through the chain all later ones.
+
+    >>> a, b = hash_blocks([1, 2, 3, 4, 5], block_size=2)
+    >>> hash_blocks([1, 2], block_size=2) == [a], len(b)
+    (True, 32)
+    """
+    hashes: list[bytes] = []
+    extend_hashes(hashes, token_ids, block_size, extra_key)
+    return hashes
+
+
+def extend_hashes(
+    hashes: list[bytes],
+    token_ids: Sequence[int],
+    block_size: int,
+    extra_key: str | bytes | None = None,
+) -> None:
+    """Append to `hashes` those of the full blocks it does not cover yet.
+
+    `hashes` must be the start of the same chain. Costs only the new blocks, so a request that
+    decodes hashes each of its blocks once and not the whole chain again.
+    """
+    if block_size < 1:
+        raise ValueError(f"block_size is {block_size}; it must be 1 or more")
+    num_full_blocks = len(token_ids) // block_size
+    if len(hashes) >= num_full_blocks:
+        return
+    parent = hashes[-1] if hashes else _root_hash(extra_key)
+    for block in range(len(hashes), num_full_blocks):
+        start = block * block_size
+        parent = _block_hash(parent, token_ids[start : start + block_size], start)
+        hashes.append(parent)
+
+
+def _block_hash(parent: bytes, token_ids: Sequence[int], start: int) -> bytes:
+    # A fixed width per id: [1, 23] and [12, 3] must not become the same bytes.
+    try:
+        packed = struct.pack(f"<{len(token_ids)}I", *token_ids)
+    except (struct.error, TypeError) as error:
+        raise ValueError(
+            f"token ids must be integers from 0 to 2**32 - 1; positions {start} to "
+            f"{start + len(token_ids) - 1} hold {list(token_ids)[:8]}"
+        ) from error
+    return sha256(b"block" + parent + packed).digest()
+
+
+def _root_hash(extra_key: str | bytes | None) -> bytes:
+    # A tag per type: no text, the empty text and the same bytes are three different keys. The
+    # words "root" and "block" keep a crafted key from imitating a block.
+    if extra_key is None:
+        return sha256(b"root none").digest()
+    if isinstance(extra_key, str):
+        return sha256(b"root text" + extra_key.encode("utf-8", "surrogatepass")).digest()
+    if isinstance(extra_key, bytes):
+        return sha256(b"root byte" + extra_key).digest()
+    raise ValueError(f"extra_key is {extra_key!r}; it must be str, bytes or None")
+
+
+class PrefixCache:
+    """Which block holds which content.
+
+    Invariant: block b is among the blocks of hash h exactly when the hash of b is h; no hash is
+    kept without a block.
+
+    Two blocks may hold the same content (two equal prompts computed in one step). Both are kept, so
+    that losing one does not lose the other. Nothing here counts owners: that is the pool's work.
+    """
+
+    def __init__(self):
+        self._blocks: dict[bytes, dict[int, None]] = {}  # the inner dict is a set in order
+        self._hashes: dict[int, bytes] = {}
+
+    def __len__(self) -> int:
+        """Blocks with a hash."""
+        return len(self._hashes)
+
+    def __contains__(self, block_id: int) -> bool:
+        return block_id in self._hashes
+
+    def __iter__(self):
+        return iter(self._hashes)
+
+    def hash_of(self, block_id: int) -> bytes | None:
+        """The hash of a block's content; None when it has none."""
+        return self._hashes.get(block_id)
+
+    def blocks_of(self, block_hash: bytes) -> list[int]:
+        """All blocks that hold this content, the first published first."""
+        return list(self._blocks.get(block_hash, ()))
+
+    def lookup(self, block_hash: bytes) -> int | None:
+        """One block that holds this content, or None."""
+        blocks = self._blocks.get(block_hash)
+        return next(iter(blocks)) if blocks else None
+
+    def publish(self, block_id: int, block_hash: bytes) -> None:
+        """Make a block findable. Only after its keys and values are written."""
+        known = self._hashes.setdefault(block_id, block_hash)
+        if known != block_hash:
+            raise ValueError(f"block {block_id} is published with other content; forget it first")
+        self._blocks.setdefault(block_hash, {})[block_id] = None
+
+    def forget(self, block_id: int) -> None:
+        """The block is about to hold something else. Nothing happens if it had no hash."""
+        block_hash = self._hashes.pop(block_id, None)
+        if block_hash is not None:
+            blocks = self._blocks[block_hash]
+            del blocks[block_id]
+            if not blocks:
+                del self._blocks[block_hash]
+
+    def clear(self) -> None:
+        """Forget all blocks."""
+        self._blocks.clear()
+        self._hashes.clear()
