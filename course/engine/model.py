@@ -1,0 +1,142 @@
+"""A Llama-style decoder that takes token ids and positions and knows nothing of caches.
+
+Where the keys and values of earlier tokens are kept, and how a query finds them, is the business
+of the `attend` function that the caller passes in. That one seam lets the same model run without
+a cache (the oracle), over a contiguous cache and over pages.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F
+
+from course.engine.linear import Linear
+from course.engine.model_config import ModelConfig
+
+# attend(layer, q [T, num_heads, D], k [T, num_kv_heads, D], v like k) -> [T, num_heads, D]
+Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class Layer:
+    """The weights of one decoder layer. Matrices that read the same input are one matrix."""
+
+    def __init__(self, weights: Callable[[str], torch.Tensor], config: ModelConfig):
+        def stacked(*names: str) -> torch.Tensor:
+            return torch.cat([weights(name) for name in names])
+
+        qkv_bias = stacked("q_bias", "k_bias", "v_bias") if config.qkv_bias else None
+        self.attention_norm = weights("attention_norm")
+        self.qkv = Linear(stacked("q", "k", "v"), qkv_bias)
+        self.o = Linear(weights("o"))
+        self.mlp_norm = weights("mlp_norm")
+        self.gate_up = Linear(stacked("gate", "up"))
+        self.down = Linear(weights("down"))
+
+
+class LlamaModel:
+    """RMSNorm, rotary positions, grouped-query attention, SwiGLU.
+
+    `weights` maps the names of `config.weight_shapes()` to tensors; each is asked for once and
+    moved to `device` and `dtype` at once, so a lazy mapping never holds two copies of the model.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Mapping[str, torch.Tensor],
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ):
+        self.config, self.dtype, self.device = config, dtype, torch.device(device)
+
+        def take(name: str) -> torch.Tensor:
+            return weights[name].to(device=self.device, dtype=dtype)
+
+        with torch.inference_mode():
+            self.embedding = take("embedding")
+            self.layers = [
+                Layer(lambda name, i=i: take(f"{i}.{name}"), config)
+                for i in range(config.num_layers)
+            ]
+            self.final_norm = take("final_norm")
+            self.lm_head = Linear(self.embedding if config.tied_embeddings else take("lm_head"))
+            self.cos, self.sin = rope_table(config, dtype, self.device)
+
+    @torch.inference_mode()
+    def forward(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, attend: Attend
+    ) -> torch.Tensor:
+        """One step over `num_tokens` rows, of one sequence or of many.
+
+        token_ids, positions: int64 [num_tokens], on the model's device. `attend` is called once a
+        layer with q and k already turned to their positions; q, k and v are views of one buffer
+        (strided), and the tensor that it returns is only read. Returns hidden states
+        [num_tokens, hidden_size], for `logits`.
+        """
+        config = self.config
+        num_rotated = config.num_heads + config.num_kv_heads
+        num_all = num_rotated + config.num_kv_heads
+        cos, sin = self.cos[positions], self.sin[positions]
+        hidden = F.embedding(token_ids, self.embedding)
+        for i, layer in enumerate(self.layers):
+            qkv = layer.qkv(self._norm(hidden, layer.attention_norm))
+            qkv = qkv.view(-1, num_all, config.head_dim)
+            turned = apply_rope(qkv[:, :num_rotated], cos, sin)
+            q, k = turned[:, : config.num_heads], turned[:, config.num_heads :]
+            out = attend(i, q, k, qkv[:, num_rotated:])
+            hidden = hidden + layer.o(out.reshape(len(out), -1))
+
+            gate_up = layer.gate_up(self._norm(hidden, layer.mlp_norm))
+            gate, up = gate_up.chunk(2, dim=-1)
+            hidden = hidden + layer.down(F.silu(gate) * up)
+        return self._norm(hidden, self.final_norm)
+
+    @torch.inference_mode()
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [N, hidden_size] -> float32 [N, vocab_size]: ask only for rows that sample."""
+        return self.lm_head(hidden).float()
+
+    def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.rms_norm(x, weight.shape, weight, self.config.rms_norm_eps)
+
+
+def rope_table(
+    config: ModelConfig, dtype: torch.dtype, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin [max_model_len, 1, head_dim] of every position (RoFormer, arXiv 2104.09864).
+
+    Pair j = (j, j + head_dim / 2) turns by position * theta^(-2j / head_dim). The sine carries
+    the sign that its half of the pair needs, so that applying it takes no negation.
+    """
+    half = config.head_dim // 2
+    # float64: at position 8,000 a float32 angle is already off in the fourth decimal.
+    rate = config.rope_theta ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.arange(config.max_model_len, dtype=torch.float64)[:, None] * rate
+    cos, sin = angle.cos(), angle.sin()
+    table = torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
+    return tuple(t[:, None].to(device=device, dtype=dtype) for t in table)  # type: ignore
+
+
+def apply_rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Turn x [num_tokens, heads, head_dim] by the rows of `rope_table` at their positions.
+
+    Rolling by half a head lays each element's partner under it: x cos + partner (+-sin).
+    """
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
+
+
+def dense_attend() -> Attend:
+    """Full causal attention over the rows of one sequence, with no cache: the oracle.
+
+    The rows must be positions 0, 1, 2, ... of a single sequence. Scores and sums in float32.
+    """
+
+    def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        group = q.shape[1] // k.shape[1]
+        k, v = (t.repeat_interleave(group, dim=1).float() for t in (k, v))
+        scores = torch.einsum("qhd,khd->hqk", q.float(), k) * q.shape[-1] ** -0.5
+        future = torch.ones(len(q), len(q), dtype=torch.bool, device=q.device).triu(1)
+        weights = scores.masked_fill(future, float("-inf")).softmax(dim=-1)
+        return torch.einsum("hqk,khd->qhd", weights, v).to(q.dtype)
+
+    return attend
