@@ -1,0 +1,113 @@
+"""What every lesson page has without its author writing it: its top, its end, its navigation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from course.authoring import numbers, outputs
+from course.authoring.source import Lesson
+
+OBJECTIVES = "**After this lesson you can**"
+
+
+class Entry(NamedTuple):
+    """A lesson as others link to it."""
+
+    stem: str
+    title: str
+
+
+def assemble(lesson: Lesson, lessons: dict[int, Entry], lab: Path | None) -> NotebookNode:
+    """The notebook before it is run, prose still with its ``{{ }}`` places.
+
+    ``lessons``: every lesson there is, by number; ``lab``: the source of this one's lab, if any.
+    """
+    cells = [_generated("top", top(lesson, lessons, lab))]
+    for cell in lesson.cells:
+        if cell.kind == "markdown":
+            cells.append(new_markdown_cell(cell.text, id=cell.id, metadata=_tagged(cell.tags)))
+        else:
+            cells.append(new_code_cell(cell.text, id=cell.id, metadata=_tagged(cell.tags)))
+    again = numbers.computed_in([c.text for c in lesson.cells if c.kind == "markdown"])
+    if again:
+        cells.append(_generated("numbers-title", numbers.TITLE))
+        code = new_code_cell(numbers.last_cell(again), id=numbers.CELL_ID)
+        # Collapsed in JupyterLab: it is for checking, not for reading.
+        code.metadata = NotebookNode(
+            {"course": {"generated": True}, "jupyter": {"source_hidden": True}}
+        )
+        cells.append(code)
+    cells.append(_generated("end", end(lesson, lessons, lab)))
+    book = new_notebook(cells=cells)
+    book.metadata = NotebookNode(
+        {
+            "kernelspec": outputs.KERNEL,
+            "language_info": outputs.LANGUAGE,
+            "course": {
+                "source": f"course/lessons/{lesson.path.name}",
+                "source_sha256": lesson.digest,
+                "minutes": lesson.minutes,
+            },
+        }
+    )
+    return book
+
+
+def top(lesson: Lesson, lessons: dict[int, Entry], lab: Path | None) -> str:
+    facts = [f"Lesson {lesson.number:02d}", f"{lesson.minutes} minutes", lesson.needs.rstrip(".")]
+    if lesson.after:
+        facts.append(f"You need {_and([_link(n, lessons, short=True) for n in lesson.after])}")
+    if lab and lesson.builds:
+        names = _and([f"`{name}`" for name in lesson.builds])
+        facts.append(f"In the [lab](../exercises/{lab.stem}.ipynb) you build {names}")
+    goals = "\n".join(f"- {goal}" for goal in lesson.objectives)
+    return (
+        f"# {lesson.title}\n\n*{'. '.join(facts)}.*\n\n{navigation(lesson, lessons)}\n\n"
+        f"{OBJECTIVES}\n\n{goals}"
+    )
+
+
+def navigation(lesson: Lesson, lessons: dict[int, Entry]) -> str:
+    steps = [f"**You are here: {lesson.label}**"]
+    if lesson.number - 1 in lessons:
+        steps.insert(0, f"← {_link(lesson.number - 1, lessons)}")
+    if lesson.number + 1 in lessons:
+        steps.append(f"{_link(lesson.number + 1, lessons)} →")
+    return " · ".join(steps)
+
+
+def end(lesson: Lesson, lessons: dict[int, Entry], lab: Path | None) -> str:
+    rows = []
+    if lab:
+        rows.append(
+            f"**Build it yourself:** [lab {lesson.number:02d}](../exercises/{lab.stem}.ipynb)"
+        )
+    if lesson.number + 1 in lessons:
+        rows.append(f"**Next:** {_link(lesson.number + 1, lessons)}")
+    if lesson.number and 0 in lessons:
+        rows.append(f"**Back to the start:** {_link(0, lessons)}")
+    return "---\n\n" + (" · ".join(rows) if rows else f"End of lesson {lesson.number:02d}.")
+
+
+def _link(number: int, lessons: dict[int, Entry], short: bool = False) -> str:
+    if number not in lessons:
+        return f"lesson {number:02d}"
+    stem, title = lessons[number]
+    text = f"lesson {number:02d}" if short else f"{number:02d} {title}"
+    return f"[{text}]({stem}.ipynb)"
+
+
+def _and(items: list[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def _tagged(tags: list[str]) -> dict:
+    return {"tags": tags} if tags else {}
+
+
+def _generated(cell_id: str, text: str) -> NotebookNode:
+    return new_markdown_cell(text, id=cell_id, metadata={"course": {"generated": True}})
