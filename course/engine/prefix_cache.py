@@ -8,6 +8,8 @@ import struct
 from collections.abc import Sequence
 from hashlib import sha256
 
+from course.engine.sliding_window import num_passed_blocks
+
 
 def hash_blocks(
     token_ids: Sequence[int], block_size: int, extra_key: str | bytes | None = None
@@ -110,6 +112,28 @@ class PrefixCache:
         """One block that holds this content, or None."""
         blocks = self._blocks.get(block_hash)
         return next(iter(blocks)) if blocks else None
+
+    def longest_hit(
+        self, block_hashes: Sequence[bytes], block_size: int, sliding_window: int | None = None
+    ) -> list[int]:
+        """The blocks of the longest prefix after which a request can go on computing.
+
+        Without a window every block of the prefix must be here. With one, only those that the next
+        token sees; the entries before them are -1.
+        """
+        blocks: list[int] = []
+        best = num_found = 0  # num_found: blocks found in a row, up to here
+        for block_hash in block_hashes:
+            block_id = self.lookup(block_hash)
+            blocks.append(-1 if block_id is None else block_id)
+            num_found = 0 if block_id is None else num_found + 1
+            if num_found == 0 and sliding_window is None:
+                break
+            num_passed = num_passed_blocks(len(blocks) * block_size, block_size, sliding_window)
+            if num_found and num_found >= len(blocks) - num_passed:
+                best = len(blocks)
+        num_passed = num_passed_blocks(best * block_size, block_size, sliding_window)
+        return [-1] * num_passed + blocks[num_passed:best]
 
     def publish(self, block_id: int, block_hash: bytes) -> None:
         """Make a block findable. Only after its keys and values are written."""
