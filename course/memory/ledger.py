@@ -30,8 +30,9 @@ class Ledger:
     free: float
 
     def __post_init__(self) -> None:
-        # one comparison for the usual case: ledgers are made by the hundred thousand
-        if not min(self.live, self.reserved, self.internal, self.external, self.free) >= 0:
+        # written out, and "not >=" rather than "<", so that NaN is caught too
+        sound = self.live >= 0 and self.reserved >= 0 and self.internal >= 0
+        if not (sound and self.external >= 0 and self.free >= 0):
             bad = {name: value for name, value in self.as_dict().items() if not value >= 0}
             raise ValueError(f"A ledger cannot hold {bad}: every account is 0 or more.")
 
