@@ -1,0 +1,69 @@
+"""`python -m course bench`: this engine beside others, on this machine, in one run."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def bench(
+    peers: Annotated[
+        list[str] | None,
+        typer.Option("--engine", help='Peers: transformers, "weights only". Repeatable.'),
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="bfloat16 or float32.")] = "bfloat16",
+    threads: Annotated[int, typer.Option(help="CPU threads for every engine.")] = 2,
+    rounds: Annotated[int, typer.Option(help="Rounds that count, after one to warm up.")] = 3,
+    case: Annotated[list[str] | None, typer.Option(help="Only this case. Repeatable.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for a .md and a .json; none: only print.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Measure output tokens per second against peers, case by case, in turns.
+
+    Peers live in an environment of their own: set COURSE_BENCH_PYTHON to its interpreter.
+    """
+    from rich.console import Console
+
+    from course.bench.cases import make_cases
+    from course.bench.run import markdown, measure
+    from course.bench.worker import ENGINES
+    from course.engine.model_file import model_file
+
+    engines = ["ours", *(peers or ["weights only", "transformers"])]
+    for name in engines:
+        if name not in ENGINES:
+            raise ValueError(f"engine {name!r} is unknown; there are {', '.join(ENGINES)}")
+    for name in case or []:
+        if name not in make_cases():
+            raise ValueError(f"case {name!r} is unknown; there are: {'; '.join(make_cases())}")
+    if rounds < 1:
+        raise ValueError(f"--rounds {rounds} must be 1 or more")
+    path = model_file()
+    if path is None:
+        raise FileNotFoundError("the model package is not installed: run `make setup`")
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        result = measure(
+            engines,
+            str(path),
+            dtype,
+            threads,
+            rounds,
+            case,
+            say=lambda text: status.update(text),
+        )
+    arguments = [shlex.quote(a) for a in sys.argv[1:]]
+    result["command"] = " ".join(["python -m course", *arguments])
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        name = f"engine-{dtype}"
+        (out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+        (out / f"{name}.md").write_text(
+            f"# Output tokens per second, {dtype}\n\n{markdown(result)}"
+        )
+    print(json.dumps(result, indent=2) if as_json else markdown(result))
