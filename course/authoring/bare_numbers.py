@@ -16,7 +16,7 @@ from nbformat import NotebookNode
 
 markdown = MarkdownIt("commonmark").enable("table")
 
-NUMBER = r"\d[\d,]*(?:\.\d+)?"
+NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"
 UNIT = (
     r"\s?(?:%|×|x\b|-?fold\b|percent\b|[KMGT]i?B\b|bytes?\b|B\b|[mµun]?s\b|seconds?\b|tokens?/s\b"
     r"|FLOPs?\b|times\b)"
@@ -28,11 +28,11 @@ NAMES = (  # words after which a number is a name, and lists of such names
 )
 FREE = [
     re.compile(NAMES, re.IGNORECASE),
-    re.compile(r"(?<![\w.])[A-Za-z][\w./+-]*"),  # words, A100 and int8 among them
     re.compile(r"(?<![\d.,])(?:19[5-9]\d|20[0-3]\d)(?![\d.,]*\d)(?!\s?(?:[A-Za-z]*B\b|%|tokens))"),
     re.compile(rf"{NUMBER}\s+minutes?\b"),
     re.compile(r"\b\d+-(?:bit|byte)\b"),
-    re.compile(rf"(?<![\d.,])[012](?![\d]|[.,]\d|{UNIT})"),
+    re.compile(rf"(?<![\w.,])(?<!\w-)[012](?!\w|[.,]\d|{UNIT})"),
+    re.compile(r"(?<![\w.])[A-Za-z][\w./+-]*"),  # words, A100 and int8 among them
 ]
 HOW = "{{ name }}, or {{= number | source }}"
 PLACE = "\ue000"  # stands for a number that the build set in; no digit, no letter

@@ -232,6 +232,8 @@ def inserted_numbers(book: NotebookNode) -> Iterator[str]:
         lines = "".join(o.get("text", "") for o in last[0].outputs).splitlines()
     used = set()
     for cell in prose(book):
+        if "{{" in cell.source:
+            yield f"cell {cell.id!r}: a number was never set in"
         for mark in cell.metadata.get("course", {}).get("numbers", []):
             stands = cell.source[mark["at"] : mark["at"] + len(mark["text"])]
             if stands != mark["text"]:

@@ -1,0 +1,223 @@
+"""The build as a whole, on a small course of its own: run, store, check, refuse."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from course.authoring import build
+
+LESSON = """# ---
+# title: {title}
+# minutes: 5
+# objectives: [run a cell, see a number]
+# builds: [BlockPool]
+# ---
+
+# %% [markdown]
+# There are {{{{ num_blocks }}}} blocks, {{{{ 100 * used / num_blocks:.1f }}}} % of them used.
+
+# %%
+num_blocks, used = 16, 5
+print("blocks", num_blocks)
+
+# %%
+import base64
+from IPython.display import display
+
+display({{"text/plain": "A figure: five of sixteen blocks are taken."}}, raw=True)
+used / num_blocks
+
+# %% [markdown]
+# ## Check yourself
+
+# %%
+def check_yourself(question): pass
+
+for question in "abcd": check_yourself(question)
+check_yourself(1), check_yourself(2), check_yourself(3)
+
+# %% [markdown]
+# ## Common mistakes
+# - One.
+
+# %% [markdown]
+# ## Key takeaways
+# - One.
+
+# %% [markdown]
+# ## Further reading
+# - One.
+"""
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    (tmp_path / "course" / "lessons").mkdir(parents=True)
+    (tmp_path / "notebooks").mkdir()
+    put(tmp_path, "00_first", "First")
+    return tmp_path
+
+
+def put(root: Path, stem: str, title: str, change=lambda text: text) -> Path:
+    path = root / "course" / "lessons" / f"{stem}.py"
+    path.write_text(change(LESSON.format(title=title)), encoding="utf-8")
+    return path
+
+
+def first(root: Path) -> Path:
+    return root / "notebooks" / "00_first.ipynb"
+
+
+def built(root: Path, **options) -> build.Report:
+    (path,) = build.sources(root, only=("00",))
+    return build.build_lesson(path, root, **options)
+
+
+def checked(root: Path) -> build.Report:
+    (path,) = build.sources(root, only=("00",))
+    return build.check_lesson(path, root)
+
+
+def test_two_builds_give_the_same_bytes_and_a_check_agrees(root):
+    report = built(root)
+    assert report.ok, report
+    assert report.written
+    once = first(root).read_bytes()
+    first(root).unlink()
+    assert built(root).ok
+    assert first(root).read_bytes() == once
+    assert not built(root).written
+    assert not built(root, run=False).written
+    assert checked(root) == build.Report("00_first")
+    assert [p.name for p in (root / "notebooks").iterdir()] == ["00_first.ipynb"]
+
+
+def test_what_is_stored(root):
+    built(root)
+    book = nbformat.read(first(root), as_version=4)
+    cells = {cell.id: cell for cell in book.cells}
+    assert cells["top"].source.startswith("# First\n\n*Lesson 00. 5 minutes. CPU is enough.*")
+    assert cells["start-text-1"].source == "There are 16 blocks, 31.2 % of them used."
+    assert cells["numbers-again"].outputs[0].text == (
+        "num_blocks = 16\n100 * used / num_blocks:.1f = 31.2\n"
+    )
+    assert [c.execution_count for c in book.cells if c.cell_type == "code"] == [1, 2, 3, 4]
+    assert "version" not in book.metadata.language_info
+    assert set(book.metadata) == {"kernelspec", "language_info", "course"}
+    assert all("execution" not in cell.metadata for cell in book.cells)
+
+
+def test_a_check_says_what_changed_and_writes_nothing(root):
+    built(root)
+    before = first(root).read_bytes()
+    put(root, "00_first", "First", lambda t: t.replace("of them used", "in use"))
+    report = checked(root)
+    assert not report.ok
+    assert "+There are 16 blocks, 31.2 % in use." in report.diff
+    assert first(root).read_bytes() == before
+    assert built(root, run=False).ok  # prose needs no new run
+    assert checked(root).ok
+
+
+def test_changed_code_needs_a_run(root):
+    built(root)
+    put(root, "00_first", "First", lambda t: t.replace("16, 5", "16, 6"))
+    assert "+num_blocks, used = 16, 6" in checked(root).diff
+    assert "start-code-1" in built(root, run=False).failure
+    assert built(root).ok
+    assert "37.5 %" in first(root).read_text()
+
+
+def test_a_new_number_needs_a_run(root):
+    built(root)
+    put(root, "00_first", "First", lambda t: t.replace("of them", "of them, {{ used }},"))
+    assert "numbers-again" in built(root, run=False).failure
+    assert "{{ used }}" in checked(root).diff
+    assert built(root).ok
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda b: b.cells[1].update(source="There are 17 blocks."), "-There are 17 blocks."),
+        (lambda b: b.cells[2].update(id="other"), "-[code other]"),
+        (lambda b: b.cells[2].metadata.update(tags=["x"]), "-[code start-code-1] x"),
+        (lambda b: b.metadata.course.update(source_sha256="0"), "source_sha256"),
+        (lambda b: b.metadata.update(widgets={}), "widgets"),
+        (lambda b: b.cells.pop(), "+[markdown end]"),
+        (lambda b: b.cells[2].update(execution_count=7), "execution_count"),
+    ],
+)
+def test_a_check_finds_every_hand_edit(root, change, says):
+    built(root)
+    book = nbformat.read(first(root), as_version=4)
+    change(book)
+    first(root).write_text(build.text(book))
+    assert says in checked(root).diff
+
+
+def test_neighbours_and_lab_are_linked_when_they_exist(root):
+    built(root)
+    put(root, "01_second", "Second")
+    assert "[01 Second](01_second.ipynb) →" in checked(root).diff
+    (root / "course" / "labs").mkdir()
+    (root / "course" / "labs" / "00_first.py").touch()
+    (root / "exercises").mkdir()
+    (root / "exercises" / "00_first.ipynb").touch()
+    put_notebook = root / "notebooks" / "01_second.ipynb"
+    put_notebook.write_text("{}")
+    assert built(root, run=False).ok
+    top = nbformat.read(first(root), as_version=4).cells[0].source
+    assert "In the [lab](../exercises/00_first.ipynb) you build `BlockPool`." in top
+
+
+def test_orphans_are_named(root):
+    assert build.orphans(root) == []
+    stray = root / "notebooks" / "07_gone.ipynb"
+    stray.touch()
+    assert build.orphans(root) == [stray]
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("raise ValueError('no such block')", "ValueError: no such block"),
+        ("import time; time.sleep(30)", "ran longer than 2 s"),
+        ("import os; os._exit(3)", "the kernel died"),
+    ],
+)
+def test_a_cell_that_fails_stops_the_build(root, code, says):
+    put(root, "00_first", "First", lambda t: t.replace("num_blocks, used = 16, 5", code))
+    report = built(root, timeout=2)
+    assert says in report.failure
+    assert "start-code-1" in report.failure
+    assert not first(root).exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("# %%\nnum", '# %% tags=["raises-exception"]\nnum', "raised nothing"),
+        ('print("blocks"', "import warnings; warnings.warn('old'); print(\"b\"", "UserWarning"),
+        ('print("blocks"', 'print(object(), "blocks"', "memory address"),
+        ('print("blocks"', "import sys; print('/home/me/x', \"blocks\"", "/home/me"),
+        (
+            'print("blocks", num_blocks)',
+            "import ipywidgets\nipywidgets.IntSlider()",
+            "shows a widget",
+        ),
+        ("There are", "There are 3", "3 in prose"),
+    ],
+)
+def test_a_broken_rule_is_reported_and_the_page_written(root, old, new, says):
+    put(root, "00_first", "First", lambda t: t.replace(old, new))
+    report = built(root)
+    assert says in "\n".join(report.problems)
+    assert report.written
+
+
+def test_a_cell_may_raise_when_it_says_so(root):
+    raising = '# %% tags=["raises-exception"]\nraise MemoryError("full")\n\n# %%\nnum_blocks, used'
+    put(root, "00_first", "First", lambda t: t.replace("# %%\nnum_blocks, used", raising))
+    assert built(root).ok
