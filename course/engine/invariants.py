@@ -12,6 +12,7 @@ from course.engine.prefix_cache import hash_blocks
 if TYPE_CHECKING:
     from course.engine.block_pool import BlockPool
     from course.engine.kv_manager import KVManager
+    from course.engine.scheduler import Scheduler
 
 
 class InvariantError(AssertionError):
@@ -83,3 +84,52 @@ def check_kv_manager(kv: "KVManager") -> None:
         and all(kv.prefix_cache._blocks.values()),
         "the prefix cache lists a block that has no hash, or a hash without a block",
     )
+
+
+def check_scheduler(scheduler: "Scheduler") -> None:
+    """Queues hold the right requests, in order; the step in progress writes only where it may."""
+    kv, config = scheduler.kv_manager, scheduler.config
+    kv.check_invariants()
+    running = [request.request_id for request in scheduler.running]
+    waiting = [request.request_id for request in scheduler.waiting]
+    queued = running + waiting
+    demand(len(set(queued)) == len(queued), f"a request is queued twice: {queued}")
+    demand(set(running) == set(kv.tables), f"running {running}, with tables {list(kv.tables)}")
+    for request in scheduler.running:
+        demand(request.status.value == "running", f"among the running: {request!r}")
+    for request in scheduler.waiting:
+        demand(request.status.value in ("waiting", "preempted"), f"in the queue: {request!r}")
+        demand(request.num_computed_tokens == 0, f"computed without blocks: {request!r}")
+    unforked = [
+        child
+        for request in (*scheduler.running, *scheduler.waiting)
+        for child in request.unforked_children
+    ]
+    expected = {*queued, *(child.request_id for child in unforked)}
+    demand(
+        expected == set(scheduler._live), f"queued {expected}, unfinished {set(scheduler._live)}"
+    )
+    arrivals = {request_id: place for place, request_id in enumerate(scheduler._live)}
+    order = [arrivals[request_id] for request_id in queued]
+    demand(order == sorted(order), f"not in order of arrival: {queued}")
+    seats = sum(1 + len(request.unforked_children) for request in scheduler.running)
+    demand(seats <= config.max_num_seqs, f"{seats} sequences, max_num_seqs {config.max_num_seqs}")
+    step = scheduler._step
+    if step is None:
+        return
+    demand(
+        step.num_tokens <= config.max_num_batched_tokens,
+        f"{step.num_tokens} tokens in a step, the budget is {config.max_num_batched_tokens}",
+    )
+    for request, start, num_tokens in step.scheduled:
+        if request.is_finished:
+            continue
+        demand(num_tokens >= 1, f"{request!r} is scheduled for {num_tokens} tokens")
+        table = kv.tables[request.request_id]
+        first, last = start // kv.block_size, (start + num_tokens - 1) // kv.block_size
+        demand(last < len(table), f"{request!r} writes past its table {table}")
+        for block_id in table[first : last + 1]:
+            # One owner, so no other request of this step writes or reads it.
+            owners = kv.pool.ref_count(block_id)
+            demand(owners == 1, f"{request!r} writes block {block_id}, which has {owners} owners")
+            demand(block_id not in kv.prefix_cache, f"{request!r} overwrites published {block_id}")

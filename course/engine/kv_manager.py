@@ -61,6 +61,11 @@ class KVManager:
         """Blocks without an owner whose content can still be found. O(blocks with a hash)."""
         return sum(self.pool.ref_count(block_id) == 0 for block_id in self.prefix_cache)
 
+    @property
+    def max_samples(self) -> int:
+        """Samples that one request can have: no limit, as they share and can be preempted."""
+        return sys.maxsize
+
     def longest_sequence(self, max_chunk: int) -> int:
         """Most tokens that one request can reach when it has the pool to itself.
 

@@ -1,0 +1,54 @@
+"""What goes into the scheduler and what comes out of it."""
+
+from dataclasses import dataclass, field
+
+from course.engine.request import Request
+
+
+class RequestRefused(ValueError):
+    """The request can never be served; the message names the limit and what to change."""
+
+
+@dataclass(frozen=True)
+class SchedulerConfig:
+    """Limits of one step. A value out of its range is a ValueError."""
+
+    max_num_seqs: int  # requests running at once, 1 or more
+    max_num_batched_tokens: int  # the token budget: tokens computed in one step, 1 or more
+    chunked_prefill: bool = True  # may a prompt be computed in pieces, over several steps?
+    max_model_len: int | None = None  # longest sequence, prompt and output; None: the pool decides
+
+    def __post_init__(self):
+        for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
+            value = getattr(self, name)
+            if name == "max_model_len" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} is {value!r}; it must be an integer, 1 or more")
+        if not isinstance(self.chunked_prefill, bool):
+            raise ValueError(f"chunked_prefill is {self.chunked_prefill!r}; True or False")
+
+
+@dataclass
+class Step:
+    """The work of one forward pass.
+
+    Invariant: each scheduled request computes at least one token, together at most the token
+    budget, and every block that they write has one owner.
+    """
+
+    scheduled: list[tuple[Request, int, int]] = field(default_factory=list)
+    """(request, start, num_tokens): compute its tokens start .. start + num_tokens - 1."""
+    copies: list[tuple[int, int]] = field(default_factory=list)
+    """(source, destination) blocks to copy before anything is written."""
+    preempted: list[Request] = field(default_factory=list)
+    """Requests that lost their blocks in this step, in the order in which they did."""
+    samples: list[Request] = field(default_factory=list)
+    """Requests that get a new token: those whose every token is computed after this step."""
+    sample_rows: list[int] = field(default_factory=list)
+    """For each of `samples`, the index into `scheduled` whose last token it samples from."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed in this step."""
+        return sum(num_tokens for _, _, num_tokens in self.scheduled)
