@@ -1,5 +1,6 @@
 """The build as a whole, on a small course of its own: run, store, check, refuse."""
 
+import shutil
 from pathlib import Path
 
 import nbformat
@@ -53,9 +54,26 @@ check_yourself(1), check_yourself(2), check_yourself(3)
 
 @pytest.fixture
 def root(tmp_path) -> Path:
+    """A course of one lesson that was never built."""
     (tmp_path / "course" / "lessons").mkdir(parents=True)
     (tmp_path / "notebooks").mkdir()
     put(tmp_path, "00_first", "First")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def built_once(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    (folder / "course" / "lessons").mkdir(parents=True)
+    put(folder, "00_first", "First")
+    assert built(folder).ok
+    return folder
+
+
+@pytest.fixture
+def done(built_once, tmp_path) -> Path:
+    """The same course with its notebook built, to be spoiled."""
+    shutil.copytree(built_once, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
@@ -93,9 +111,8 @@ def test_two_builds_give_the_same_bytes_and_a_check_agrees(root):
     assert [p.name for p in (root / "notebooks").iterdir()] == ["00_first.ipynb"]
 
 
-def test_what_is_stored(root):
-    built(root)
-    book = nbformat.read(first(root), as_version=4)
+def test_what_is_stored(done):
+    book = nbformat.read(first(done), as_version=4)
     cells = {cell.id: cell for cell in book.cells}
     assert cells["top"].source.startswith("# First\n\n*Lesson 00. 5 minutes. CPU is enough.*")
     assert cells["start-text-1"].source == "There are 16 blocks, 31.2 % of them used."
@@ -108,33 +125,30 @@ def test_what_is_stored(root):
     assert all("execution" not in cell.metadata for cell in book.cells)
 
 
-def test_a_check_says_what_changed_and_writes_nothing(root):
-    built(root)
-    before = first(root).read_bytes()
-    put(root, "00_first", "First", lambda t: t.replace("of them used", "in use"))
-    report = checked(root)
+def test_a_check_says_what_changed_and_writes_nothing(done):
+    before = first(done).read_bytes()
+    put(done, "00_first", "First", lambda t: t.replace("of them used", "in use"))
+    report = checked(done)
     assert not report.ok
     assert "+There are 16 blocks, 31.2 % in use." in report.diff
-    assert first(root).read_bytes() == before
-    assert built(root, run=False).ok  # prose needs no new run
-    assert checked(root).ok
+    assert first(done).read_bytes() == before
+    assert built(done, run=False).ok  # prose needs no new run
+    assert checked(done).ok
 
 
-def test_changed_code_needs_a_run(root):
-    built(root)
-    put(root, "00_first", "First", lambda t: t.replace("16, 5", "16, 6"))
-    assert "+num_blocks, used = 16, 6" in checked(root).diff
-    assert "start-code-1" in built(root, run=False).failure
-    assert built(root).ok
-    assert "37.5 %" in first(root).read_text()
+def test_changed_code_needs_a_run(done):
+    put(done, "00_first", "First", lambda t: t.replace("16, 5", "16, 6"))
+    assert "+num_blocks, used = 16, 6" in checked(done).diff
+    assert "start-code-1" in built(done, run=False).failure
+    assert built(done).ok
+    assert "37.5 %" in first(done).read_text()
 
 
-def test_a_new_number_needs_a_run(root):
-    built(root)
-    put(root, "00_first", "First", lambda t: t.replace("of them", "of them, {{ used }},"))
-    assert "numbers-again" in built(root, run=False).failure
-    assert "{{ used }}" in checked(root).diff
-    assert built(root).ok
+def test_a_new_number_needs_a_run(done):
+    put(done, "00_first", "First", lambda t: t.replace("of them", "of them, {{ used }},"))
+    assert "numbers-again" in built(done, run=False).failure
+    assert "{{ used }}" in checked(done).diff
+    assert built(done).ok
 
 
 @pytest.mark.parametrize(
@@ -149,26 +163,24 @@ def test_a_new_number_needs_a_run(root):
         (lambda b: b.cells[2].update(execution_count=7), "execution_count"),
     ],
 )
-def test_a_check_finds_every_hand_edit(root, change, says):
-    built(root)
-    book = nbformat.read(first(root), as_version=4)
+def test_a_check_finds_every_hand_edit(done, change, says):
+    book = nbformat.read(first(done), as_version=4)
     change(book)
-    first(root).write_text(build.text(book))
-    assert says in checked(root).diff
+    first(done).write_text(build.text(book))
+    assert says in checked(done).diff
 
 
-def test_neighbours_and_lab_are_linked_when_they_exist(root):
-    built(root)
-    put(root, "01_second", "Second")
-    assert "[01 Second](01_second.ipynb) →" in checked(root).diff
-    (root / "course" / "labs").mkdir()
-    (root / "course" / "labs" / "00_first.py").touch()
-    (root / "exercises").mkdir()
-    (root / "exercises" / "00_first.ipynb").touch()
-    put_notebook = root / "notebooks" / "01_second.ipynb"
+def test_neighbours_and_lab_are_linked_when_they_exist(done):
+    put(done, "01_second", "Second")
+    assert "[01 Second](01_second.ipynb) →" in checked(done).diff
+    (done / "course" / "labs").mkdir()
+    (done / "course" / "labs" / "00_first.py").touch()
+    (done / "exercises").mkdir()
+    (done / "exercises" / "00_first.ipynb").touch()
+    put_notebook = done / "notebooks" / "01_second.ipynb"
     put_notebook.write_text("{}")
-    assert built(root, run=False).ok
-    top = nbformat.read(first(root), as_version=4).cells[0].source
+    assert built(done, run=False).ok
+    top = nbformat.read(first(done), as_version=4).cells[0].source
     assert "In the [lab](../exercises/00_first.ipynb) you build `BlockPool`." in top
 
 

@@ -69,3 +69,8 @@ def test_a_png_forgets_who_drew_it(software):
     again = Image.open(io.BytesIO(base64.b64decode(plain)))
     assert again.tobytes() == picture.tobytes()
     assert zlib.crc32(base64.b64decode(plain_png(plain))) == zlib.crc32(base64.b64decode(plain))
+    html = new_output(
+        "display_data", data={"text/html": f'<img src="data:image/png;base64,{encoded}">'}
+    )
+    kept, _ = normalise([html], ROOT)
+    assert kept[0].data["text/html"] == f'<img src="data:image/png;base64,{plain}">'

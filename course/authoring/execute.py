@@ -25,7 +25,8 @@ def execute(
 ) -> NotebookNode:
     """Return an executed copy. ``folder``: the kernel's working directory; ``timeout``: s a cell.
 
-    A cell tagged ``raises-exception`` may raise. The user's own IPython settings are not read.
+    A cell tagged ``raises-exception`` may raise. The user's own IPython settings are not read, and
+    widgets show their static twins only.
     """
     before = notebook.metadata
     notebook = deepcopy(notebook)
@@ -42,7 +43,7 @@ def execute(
     )
     with tempfile.TemporaryDirectory() as home:
         try:
-            client.execute(env=os.environ | {"IPYTHONDIR": home})
+            client.execute(env=os.environ | {"IPYTHONDIR": home, "COURSE_STATIC": "1"})
         except CellExecutionError as error:
             raise CellFailed(_message(notebook, f"{error.ename}: {error.evalue}")) from error
         except CellTimeoutError as error:

@@ -14,6 +14,7 @@ from nbformat import NotebookNode
 WIDGET = "application/vnd.jupyter.widget-view+json"
 # The chunks of a PNG that draw. The rest names programs, versions and times.
 DRAWING = {b"IHDR", b"PLTE", b"tRNS", b"pHYs", b"IDAT", b"IEND"}
+PNG_IN_HTML = re.compile(r"(data:image/png;base64,)([A-Za-z0-9+/=]+)")
 LANGUAGE = {
     "codemirror_mode": {"name": "ipython", "version": 3},
     "file_extension": ".py",
@@ -55,6 +56,10 @@ def normalise(outputs: list[NotebookNode], root: Path) -> tuple[list[NotebookNod
                     continue
             if "image/png" in output.data:
                 output.data["image/png"] = plain_png(output.data["image/png"])
+            if "text/html" in output.data:
+                output.data["text/html"] = PNG_IN_HTML.sub(
+                    lambda found: found[1] + plain_png(found[2]), output.data["text/html"]
+                )
             output.metadata = NotebookNode(
                 {k: v for k, v in output.metadata.items() if k in output.data}
             )
