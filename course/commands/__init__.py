@@ -1,0 +1,1 @@
+"""The commands of `python -m course`, one a file: course/cli.py says how to add one."""
