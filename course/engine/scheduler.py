@@ -1,14 +1,13 @@
 """The scheduler: who computes how many tokens in the next step."""
 
 from collections import deque
-from operator import index
 
 from course.engine.admission import longest_allowed, make_children
 from course.engine.invariants import InvariantError, check_scheduler
 from course.engine.kv_manager import KVManager
 from course.engine.request import Request, RequestStatus
-from course.engine.sampling_params import MAX_TOKEN_ID
 from course.engine.scheduler_types import RequestRefused, SchedulerConfig, Step
+from course.engine.stop_rules import stop_reason
 
 __all__ = ["RequestRefused", "Scheduler", "SchedulerConfig", "Step"]
 
@@ -146,7 +145,9 @@ class Scheduler:
         aborted since `schedule` may be missing and are ignored. ValueError, and nothing changed,
         for another missing or foreign one, or for a step that is not the latest.
         """
-        tokens = self._checked_tokens(step, sampled)
+        if step is not self._step:
+            raise ValueError("update() takes the step that schedule() returned last, and only once")
+        tokens = step.checked_tokens(sampled)
         self._step = None
         for request, start, num_tokens in step.scheduled:
             if not request.is_finished:
@@ -159,25 +160,10 @@ class Scheduler:
         finished = []
         for request in samplers:
             request.token_ids.append(tokens[request.request_id])
-            if reason := self._stop_reason(request):
+            if reason := stop_reason(request):
                 self.finish(request, reason)
                 finished.append(request)
         return finished
-
-    def _checked_tokens(self, step: Step, sampled: dict[str, int]) -> dict[str, int]:
-        if step is not self._step:
-            raise ValueError("update() takes the step that schedule() returned last, and once")
-        unfinished = {r.request_id for r in step.samples if not r.is_finished}
-        wrong = unfinished - sampled.keys() or sampled.keys() - {r.request_id for r in step.samples}
-        if wrong:
-            raise ValueError(
-                f"update() takes one token for each of step.samples; not so for {sorted(wrong)[:5]}"
-            )
-        tokens = {request_id: index(token_id) for request_id, token_id in sampled.items()}
-        for request_id, token_id in tokens.items():
-            if not 0 <= token_id <= MAX_TOKEN_ID:
-                raise ValueError(f"{request_id!r} got token {token_id}, outside 0..{MAX_TOKEN_ID}")
-        return tokens
 
     def _fork_children(self, parent: Request) -> None:
         """The prompt is computed: each child goes on from here, right behind its parent."""
@@ -189,17 +175,6 @@ class Scheduler:
             child.status = RequestStatus.RUNNING
             self.running.insert(place + number, child)
             self._fork_copies.append((child, copies))
-
-    @staticmethod
-    def _stop_reason(request: Request) -> str | None:
-        params, token_id = request.params, request.token_ids[-1]
-        if request.num_output_tokens >= params.min_tokens:
-            is_eos = token_id == request.eos_token_id and not params.ignore_eos
-            if is_eos or token_id in params.stop_token_ids:
-                return "stop"
-        if request.max_num_tokens is not None and request.num_tokens >= request.max_num_tokens:
-            return "length"
-        return None
 
     def finish(self, request: Request, reason: str) -> None:
         """End a request now; its blocks are free at once. Children not yet forked end with it.

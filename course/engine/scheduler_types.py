@@ -1,8 +1,10 @@
 """What goes into the scheduler and what comes out of it."""
 
 from dataclasses import dataclass, field
+from operator import index
 
 from course.engine.request import Request
+from course.engine.sampling_params import MAX_TOKEN_ID
 
 
 class RequestRefused(ValueError):
@@ -52,3 +54,19 @@ class Step:
     def num_tokens(self) -> int:
         """Tokens computed in this step."""
         return sum(num_tokens for _, _, num_tokens in self.scheduled)
+
+    def checked_tokens(self, sampled: dict[str, int]) -> dict[str, int]:
+        """The sampled tokens as plain integers, if there is one for each of `samples`.
+
+        ValueError if one is missing (only finished requests may lack theirs), foreign, or no id.
+        """
+        expected = {request.request_id for request in self.samples}
+        required = {request.request_id for request in self.samples if not request.is_finished}
+        wrong = (required - sampled.keys()) | (sampled.keys() - expected)
+        if wrong:
+            raise ValueError(f"one token for each of step.samples; not so for {sorted(wrong)[:5]}")
+        tokens = {request_id: index(token_id) for request_id, token_id in sampled.items()}
+        for request_id, token_id in tokens.items():
+            if not 0 <= token_id <= MAX_TOKEN_ID:
+                raise ValueError(f"{request_id!r}: token {token_id} is outside 0..{MAX_TOKEN_ID}")
+        return tokens
