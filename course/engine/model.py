@@ -125,18 +125,21 @@ def apply_rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.T
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
-def dense_attend() -> Attend:
+def dense_attend(sliding_window: int | None = None) -> Attend:
     """Full causal attention over the rows of one sequence, with no cache: the oracle.
 
     The rows must be positions 0, 1, 2, ... of a single sequence. Scores and sums in float32.
+    With a window, a token sees itself and the sliding_window - 1 before it.
     """
 
     def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         group = q.shape[1] // k.shape[1]
         k, v = (t.repeat_interleave(group, dim=1).float() for t in (k, v))
         scores = torch.einsum("qhd,khd->hqk", q.float(), k) * q.shape[-1] ** -0.5
-        future = torch.ones(len(q), len(q), dtype=torch.bool, device=q.device).triu(1)
-        weights = scores.masked_fill(future, float("-inf")).softmax(dim=-1)
+        visible = torch.ones(len(q), len(q), dtype=torch.bool, device=q.device).tril()
+        if sliding_window is not None:
+            visible = visible.triu(1 - sliding_window)
+        weights = scores.masked_fill(~visible, float("-inf")).softmax(dim=-1)
         return torch.einsum("hqk,khd->qhd", weights, v).to(q.dtype)
 
     return attend

@@ -23,6 +23,7 @@ class ModelConfig:
     rms_norm_eps: float = 1e-5
     tied_embeddings: bool = True
     qkv_bias: bool = False
+    sliding_window: int | None = None  # every layer sees itself and the W - 1 tokens before
 
     def __post_init__(self):
         for field in ("hidden_size", "intermediate_size", "num_layers", "num_heads",
@@ -54,6 +55,8 @@ class ModelConfig:
             num_kv_heads=self.num_kv_heads,
             head_dim=self.head_dim,
             max_model_len=self.max_model_len,
+            sliding_window=self.sliding_window,
+            num_window_layers=self.num_layers if self.sliding_window else 0,
         )
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
