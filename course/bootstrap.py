@@ -639,18 +639,22 @@ def finish(root: Path) -> None:
     setup.step("settings", lambda: write_lab_settings(setup.venv))
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    words = argparse.ArgumentParser(
         prog="python3 -m course.bootstrap", description="Set the course up, and start it."
     )
-    parser.add_argument(
+    words.add_argument(
         "command",
         choices=["setup", "lab", "test", "check", "notebooks", "lock", "finish"],
         help="setup: everything into .venv; lab: set up and open JupyterLab; test: set up and run"
         " all checks; check: the quick ones; notebooks: build them; lock: renew constraints.txt;"
         " finish: model and settings for an environment made from environment.yml",
     )
-    arguments, extra = parser.parse_known_args(argv)
+    return words
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments, extra = parser().parse_known_args(argv)
     extra = [word for word in extra if word != "--"]
     command = arguments.command
     try:
