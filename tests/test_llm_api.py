@@ -252,7 +252,7 @@ def test_a_setting_out_of_range_is_named(tiny, settings, words):
 
 
 def test_unknown_model_says_what_there_is():
-    with pytest.raises(ValueError, match="smollm2") as caught:
+    with pytest.raises(FileNotFoundError, match="smollm2") as caught:
         LLM("gpt-17")
     assert "tiny" in str(caught.value)
 

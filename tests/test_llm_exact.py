@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from course.engine import LLM, SamplingParams, load_model
+from course.engine.model import dense_attend
 
 BLOCK_SIZE = 4
 
@@ -19,16 +20,17 @@ def tiny():
     return load_model("tiny", dtype=torch.float32, device="cpu")
 
 
+_known: dict[tuple, list[int]] = {}  # the oracle is slow and is asked the same things again
+
+
 def dense_greedy(model, prompt: list[int], max_tokens: int) -> list[int]:
     """Greedy tokens by full recomputation."""
-    from course.engine.model import dense_attend
-
-    ids = list(prompt)
-    for _ in range(max_tokens):
-        with torch.inference_mode():
-            hidden = model.forward(torch.tensor(ids), torch.arange(len(ids)), dense_attend())
-            ids.append(int(model.logits(hidden[-1:]).argmax()))
-    return ids[len(prompt) :]
+    known = _known.setdefault((id(model), *prompt), [])
+    while len(known) < max_tokens:
+        ids = torch.tensor(prompt + known)
+        hidden = model.forward(ids, torch.arange(len(ids)), dense_attend())
+        known.append(int(model.logits(hidden[-1:]).argmax()))
+    return known[:max_tokens]
 
 
 def random_prompts(seed: int, count: int, vocab_size: int, shared: int = 0) -> list[list[int]]:
@@ -175,7 +177,7 @@ def test_greedy_samples_are_equal_and_exact(tiny):
 def test_prompt_blocks_are_shared_while_samples_run(tiny):
     """Three samples of a prompt of 4 full blocks hold its blocks once, not three times."""
     llm = LLM(tiny, block_size=BLOCK_SIZE, num_blocks=64)
-    params = SamplingParams(max_tokens=2, temperature=1.0, seed=0, n=3, ignore_eos=True)
+    params = SamplingParams(max_tokens=3, temperature=1.0, seed=0, n=3, ignore_eos=True)
     most = 0
 
     def watch(llm):

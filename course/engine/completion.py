@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 
 from course.engine.sampling_params import SamplingParams
 
@@ -58,7 +59,7 @@ class Piece(str):
 
 def _is_ids(prompt) -> bool:
     """A list of integers is one prompt; a list of anything else is a list of prompts."""
-    return len(prompt) > 0 and all(hasattr(item, "__index__") for item in prompt)
+    return len(prompt) > 0 and all(isinstance(item, Integral) for item in prompt)
 
 
 def as_prompts(prompts, tokenizer, one: bool = False) -> list[list[int]]:
@@ -89,7 +90,7 @@ def _as_ids(prompt, tokenizer) -> list[int]:
     if not isinstance(prompt, Sequence):
         raise TypeError(f"a prompt is text or a list of token ids, got {type(prompt).__name__}")
     for place, token_id in enumerate(prompt):
-        if isinstance(token_id, bool) or not hasattr(token_id, "__index__"):
+        if isinstance(token_id, bool) or not isinstance(token_id, Integral):
             raise TypeError(f"token {place} of the prompt is {token_id!r}, not a token id")
         if not 0 <= token_id < tokenizer.vocab_size:
             raise ValueError(

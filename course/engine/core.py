@@ -59,9 +59,13 @@ class EngineCore:
     def step(self) -> list[Request]:
         """Run one step; return the requests that finished in it."""
         started = perf_counter()
-        step = self.scheduler.schedule()
-        model_started = perf_counter()
-        tokens = self.runner.run(step) if step.scheduled else {}
+        try:
+            step = self.scheduler.schedule()
+            model_started = perf_counter()
+            tokens = self.runner.run(step) if step.scheduled else {}
+        except BaseException:  # an interrupt too: what was half computed is computed once more
+            self.scheduler.abandon()
+            raise
         now = perf_counter()
         finished = self.scheduler.update(step, tokens)
         for request_id, token_id in tokens.items():
@@ -84,8 +88,7 @@ class EngineCore:
     def drop(self, jobs: list[Job]) -> None:
         """Forget these jobs; abort those that have not finished."""
         for job in jobs:
-            if job.request.finish_reason is None:
-                self.scheduler.abort(job.request)
+            self.scheduler.abort(job.request.request_id)  # nothing happens to a finished one
             self.runner.forget(job.request.request_id)
             self.jobs.pop(job.request.request_id, None)
 

@@ -11,13 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from course.engine.paged_attention import AttentionPlan
+from course.engine.attention_plan import AttentionPlan, choose_backend
 from course.engine.sampler import make_generator, sample
 
 
 @dataclass
 class StepInputs:
-    """What the model and the attention need to know of one step; T tokens, S requests."""
+    """What the model and the attention need to know of one step; T tokens, S requests.
+
+    What the model reads is on its device. What describes the memory is on the host, where the
+    cache and the attention check it once for all layers before they send it over.
+    """
 
     token_ids: torch.Tensor  # [T] int64
     positions: torch.Tensor  # [T] int64, place of each token in its own request
@@ -29,10 +33,9 @@ class StepInputs:
 
 
 def prepare(step, tables: dict[str, list[int]], block_size: int, device) -> StepInputs:
-    """Flatten a `Step` into tensors on `device`.
+    """Flatten a `Step` for a model on `device`.
 
-    The arrays are made on the host and cross to the device once. `tables` maps a request id to its
-    block table, which must already cover every scheduled token.
+    `tables` maps a request id to its block table, which must cover every scheduled token.
     """
     num_seqs = len(step.scheduled)
     counts = np.fromiter((n for _, _, n in step.scheduled), np.int64, num_seqs)
@@ -55,17 +58,17 @@ def prepare(step, tables: dict[str, list[int]], block_size: int, device) -> Step
     slots = block_tables[row_of, logical_blocks].astype(np.int64) * block_size + offsets
     sample_rows = query_start_loc[1:][step.sample_rows] - 1
 
-    def put(array, dtype):
-        return torch.as_tensor(array, dtype=dtype).to(device, non_blocking=True)
+    def put(array):
+        return torch.as_tensor(array, dtype=torch.int64).to(device, non_blocking=True)
 
     return StepInputs(
-        token_ids=put(token_ids, torch.int64),
-        positions=put(positions, torch.int64),
-        slots=put(slots, torch.int64),
-        block_tables=put(block_tables, torch.int32),
-        context_lens=put(starts + counts, torch.int32),
-        query_start_loc=put(query_start_loc, torch.int32),
-        sample_rows=put(sample_rows, torch.int64),
+        token_ids=put(token_ids),
+        positions=put(positions),
+        slots=torch.from_numpy(slots),
+        block_tables=torch.from_numpy(block_tables),
+        context_lens=torch.from_numpy((starts + counts).astype(np.int32)),
+        query_start_loc=torch.from_numpy(query_start_loc.astype(np.int32)),
+        sample_rows=put(sample_rows),
     )
 
 
@@ -73,7 +76,8 @@ class Runner:
     """Owns the model and its paged cache; runs steps. Keeps nothing of a request but its dice."""
 
     def __init__(self, model, cache, tables: dict[str, list[int]], backend: str = "auto"):
-        self.model, self.cache, self.tables, self.backend = model, cache, tables, backend
+        self.model, self.cache, self.tables = model, cache, tables
+        self.backend = choose_backend(backend, model.device)  # says why, if it cannot run here
         self.generators: dict[str, torch.Generator | None] = {}
 
     @torch.inference_mode()
@@ -89,11 +93,13 @@ class Runner:
             block_size=self.cache.block_size,
             sliding_window=self.model.config.shape.sliding_window,
             backend=self.backend,
+            device=self.model.device,
         )
+        slots = self.cache.check_slots(inputs.slots)
 
         def attend(layer, q, k, v):
-            self.cache.write(layer, k, v, inputs.slots)
-            return plan.attend(q, self.cache.keys[layer], self.cache.values[layer])
+            self.cache.write(layer, k, v, slots)
+            return plan.attend(q, *self.cache.layer(layer))
 
         hidden = self.model.forward(inputs.token_ids, inputs.positions, attend)
         if not step.samples:  # every chunk of this step stops short of its prompt's end

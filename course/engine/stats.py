@@ -98,7 +98,7 @@ class Recorder:
 
     def stats(self, scheduler, cache) -> Stats:
         manager = scheduler.kv_manager
-        live = manager.num_live_blocks
+        live, cached = manager.pool.num_used, manager.num_cached
         slots = live * cache.block_size
         return Stats(
             steps=self.steps,
@@ -113,11 +113,23 @@ class Recorder:
             time_per_token=median(self.token_times) if self.token_times else None,
             mean_batch=self.rows / self.steps if self.steps else 0.0,
             preemptions=scheduler.num_preemptions,
-            hit_rate=manager.hit_rate,
+            hit_rate=manager.stats.total_hit_rate,
             blocks=manager.pool.num_blocks,
             blocks_live=live,
-            blocks_cached=manager.num_cached_blocks,
-            blocks_free=manager.num_free - manager.num_cached_blocks,
-            waste=1 - manager.num_live_slots / slots if slots else 0.0,
+            blocks_cached=cached,
+            blocks_free=manager.num_free - cached,
+            waste=1 - written_slots(manager) / slots if slots else 0.0,
             kv_bytes=cache.num_bytes,
         )
+
+
+def written_slots(manager) -> int:
+    """Slots that hold a token of a running request; a shared block counts once."""
+    written: dict[int, int] = {}
+    for request_id, table in manager.tables.items():
+        num_tokens = manager.requests[request_id].num_computed_tokens
+        for logical_block, block_id in enumerate(table):
+            filled = min(manager.block_size, num_tokens - logical_block * manager.block_size)
+            if block_id >= 0 and filled > written.get(block_id, 0):
+                written[block_id] = filled
+    return sum(written.values())
