@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 
+from course.engine.block_pool import BlockPool
 from course.engine.completion import Completion, Piece, as_prompts, pair_params
 from course.engine.core import EngineCore, Job
 from course.engine.kv_cache import PagedKVCache
@@ -24,7 +25,8 @@ class LLM:
     `model` is "smollm2", "tiny", a .gguf file, a Hugging Face folder, or a (model, tokenizer) pair
     that is loaded already. The pool is sized by `num_blocks` or by `kv_cache_bytes`, not both.
     `kv_policy="slab"` reserves `max_model_len` tokens in one piece for each request instead, on the
-    same pool, which is what pages are measured against.
+    same pool, which is what pages are measured against. `block_order` says in which order fresh
+    blocks are handed out, for a worked example whose ids should not be 0, 1, 2, ...
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class LLM:
         watermark: float = 0.01,
         attention_backend: str = "auto",
         kv_policy: str = "paged",
+        block_order: Sequence[int] | None = None,
     ):
         loaded = model if isinstance(model, tuple) else load_model(model, dtype, device)
         self.model, self.tokenizer = loaded
@@ -63,6 +66,7 @@ class LLM:
                 prefix_caching=prefix_caching,
                 watermark=watermark,
                 sliding_window=shape.sliding_window,
+                pool=None if block_order is None else BlockPool(num_blocks, order=block_order),
             )
         elif kv_policy == "slab":
             manager = SlabKVManager(num_blocks, block_size, limit)
