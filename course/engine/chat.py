@@ -18,7 +18,7 @@ def render(template: str | None, messages: Sequence[dict], **names) -> str:
     """
     if not template:
         raise ValueError("this model brings no chat template: pass a prompt as plain text instead")
-    if isinstance(messages, str | dict) or not messages:
+    if not isinstance(messages, list | tuple) or not messages:
         raise ValueError(
             'messages must be a list like [{"role": "user", "content": "Hi"}], with one or more'
         )
@@ -47,5 +47,5 @@ def render(template: str | None, messages: Sequence[dict], **names) -> str:
     }
     try:
         return environment.from_string(template).render(messages=list(messages), **names)
-    except TemplateError as error:
+    except Exception as error:  # whatever the template's own code raises
         raise ValueError(f"the model's chat template refused the messages: {error}") from error

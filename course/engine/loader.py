@@ -7,7 +7,13 @@ import torch
 
 from course.engine.model import LlamaModel
 from course.engine.model_config import ModelConfig
-from course.engine.model_file import MODEL_FILE_NAME, MODEL_PACKAGE, ModelNotFound, model_file
+from course.engine.model_file import (
+    MODEL_FILE_NAME,
+    MODEL_PACKAGE,
+    DamagedModelFile,
+    ModelNotFound,
+    model_file,
+)
 from course.engine.tokenizer import Tokenizer, byte_tokenizer
 
 DTYPES = {
@@ -44,6 +50,11 @@ def load_model(
         from course.engine.weights_gguf import open_gguf as open_model
     config, weights, tokenizer = open_model(path)
     model = LlamaModel(config, weights, dtype, device)
+    if tokenizer.vocab_size > config.vocab_size:
+        raise DamagedModelFile(
+            f"{path}: its tokenizer has {tokenizer.vocab_size} tokens, but the model only "
+            f"{config.vocab_size} rows; they do not belong together"
+        )
     tokenizer.vocab_size = config.vocab_size
     return model, tokenizer
 
@@ -90,8 +101,10 @@ def _find(name_or_path: str | os.PathLike) -> Path:
                 "run `make setup`, or use model='tiny', which needs no file"
             )
         return path
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise TypeError(f"name_or_path must be a name or a path, not {name_or_path!r}")
     path = Path(name_or_path).expanduser()
-    if not path.exists():
+    if not os.fspath(name_or_path) or not path.exists():
         raise ModelNotFound(
             f"no model {os.fspath(name_or_path)!r}: there is no file or folder of that name here "
             "(models are not downloaded). Known names are 'smollm2' and 'tiny'; otherwise give "

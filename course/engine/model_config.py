@@ -83,3 +83,13 @@ class ModelConfig:
             if self.qkv_bias:
                 shapes |= {f"{i}.{n}_bias": shapes[f"{i}.{n}"][:1] for n in ("q", "k", "v")}
         return shapes
+
+
+def default_head_dim(hidden_size: int, num_heads: int) -> int:
+    """The head size of a checkpoint that does not name one; 0 if its numbers make no sense.
+
+    ModelConfig then refuses the number that is to blame.
+    """
+    if isinstance(hidden_size, int) and isinstance(num_heads, int) and num_heads > 0:
+        return hidden_size // num_heads
+    return 0

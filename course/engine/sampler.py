@@ -78,9 +78,9 @@ def _draw(logits, best, params, generators) -> torch.Tensor:
     def column(values, dtype):
         return torch.tensor(values, dtype=dtype, device=logits.device)[:, None]
 
-    # Subtracting the best first keeps small temperatures from overflowing. Below 1e-30 float32
-    # runs out, and all the weight is on the best long before.
-    temperature = column([max(p.temperature, 1e-30) for p in params], logits.dtype)
+    # Subtracting the best first keeps small temperatures from overflowing. Long before float32
+    # runs out, all the weight is on the best, or all tokens weigh the same.
+    temperature = column([min(max(p.temperature, 1e-30), 1e30) for p in params], logits.dtype)
     scaled = (logits - best[:, None]) / temperature
     cut = [i for i, p in enumerate(params) if p.top_p < 1 or 0 < p.top_k < vocab_size]
     if cut:

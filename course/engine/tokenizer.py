@@ -37,7 +37,11 @@ class Tokenizer:
         return self.eos_token_ids[0] if self.eos_token_ids else None
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text. Special tokens that it spells out (<|im_end|>) become their id."""
+        """Token ids of a text. Special tokens that it spells out (<|im_end|>) become their id.
+
+        A vocabulary may lack a few bytes, whose characters are then dropped: SmolLM2's does not
+        know six control characters and the first byte of the unassigned planes 4 to 11.
+        """
         if not isinstance(text, str):
             raise TypeError(f"encode takes text (str), not {type(text).__name__}")
         try:

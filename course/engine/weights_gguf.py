@@ -7,7 +7,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from course.engine.gguf_file import GGUFFile
-from course.engine.model_config import ModelConfig
+from course.engine.model_config import ModelConfig, default_head_dim
 from course.engine.model_file import DamagedModelFile, UnsupportedModel
 from course.engine.tokenizer import Tokenizer
 from course.engine.weights import CheckpointWeights
@@ -67,7 +67,7 @@ def _config(file: GGUFFile) -> ModelConfig:
         return value
 
     hidden_size, num_heads = get("embedding_length"), get("attention.head_count")
-    head_dim = get("attention.key_length", hidden_size // max(num_heads, 1))
+    head_dim = get("attention.key_length", default_head_dim(hidden_size, num_heads))
     unsupported = {
         "rope.scaling.type": get("rope.scaling.type", "none") != "none",
         "expert_count": get("expert_count", 0) != 0,
@@ -79,6 +79,7 @@ def _config(file: GGUFFile) -> ModelConfig:
             raise UnsupportedModel(
                 f"{file.path}: llama.{key} is {get(key)!r}, which this engine does not compute"
             )
+    tokens = meta.get("tokenizer.ggml.tokens")
     return ModelConfig(
         name=meta.get("general.name", file.path.stem),
         hidden_size=hidden_size,
@@ -87,7 +88,7 @@ def _config(file: GGUFFile) -> ModelConfig:
         num_heads=num_heads,
         num_kv_heads=get("attention.head_count_kv", num_heads),
         head_dim=head_dim,
-        vocab_size=get("vocab_size", len(meta.get("tokenizer.ggml.tokens", ()))),
+        vocab_size=get("vocab_size", len(tokens) if isinstance(tokens, list) else None),
         max_model_len=get("context_length"),
         rope_theta=get("rope.freq_base", 10_000.0),
         rms_norm_eps=get("attention.layer_norm_rms_epsilon"),

@@ -5,7 +5,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from course.engine.model_config import ModelConfig
+from course.engine.model_config import ModelConfig, default_head_dim
 from course.engine.model_file import DamagedModelFile, ModelNotFound, UnsupportedModel
 from course.engine.tokenizer import Tokenizer
 from course.engine.tokenizer_hf import open_tokenizer, read_json
@@ -51,7 +51,8 @@ def _config(path: Path, settings: dict[str, Any]) -> ModelConfig:
         "use_sliding_window": bool(settings.get("use_sliding_window")),  # some layers only
     }
     unsupported["rope_parameters" if "rope_parameters" in settings else "rope_scaling"] = (
-        rope.get("rope_type", rope.get("type", "default")) != "default"
+        not isinstance(rope, dict)
+        or rope.get("rope_type", rope.get("type", "default")) != "default"
     )
     for key, is_so in unsupported.items():
         if is_so:
@@ -75,7 +76,7 @@ def _config(path: Path, settings: dict[str, Any]) -> ModelConfig:
         num_layers=get("num_hidden_layers"),
         num_heads=num_heads,
         num_kv_heads=get("num_key_value_heads", num_heads),
-        head_dim=get("head_dim", hidden_size // max(num_heads, 1)),
+        head_dim=get("head_dim", default_head_dim(hidden_size, num_heads)),
         vocab_size=get("vocab_size"),
         max_model_len=get("max_position_embeddings", 2048),
         rope_theta=get("rope_theta", rope.get("rope_theta", 10_000.0)),
