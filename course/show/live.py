@@ -1,0 +1,147 @@
+"""The live view of a widget, made of ipywidgets. The only module here that imports them."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import ipywidgets
+
+from course.show.widget import Choice, Live, Number, Press, Steps
+
+if TYPE_CHECKING:
+    from course.show.widget import Widget
+
+_PLAYING: set[asyncio.Task] = set()
+
+# Animation is for those who want it; a focus ring is for everybody.
+STYLE = """<style>
+.{twin} {{ display: none }}
+.course-live button:focus-visible, .course-live select:focus-visible,
+.course-live input:focus-visible {{ outline: 3px solid #C2570C; outline-offset: 1px }}
+.course-live .widget-html-content {{ line-height: 1.45 }}
+@media (prefers-reduced-motion: no-preference) {{
+  .course-live .course-new {{ animation: course-new 0.7s ease-out 1 }}
+}}
+@keyframes course-new {{ from {{ opacity: 0.15 }} to {{ opacity: 1 }} }}
+</style>"""
+
+
+def build(widget: "Widget") -> Live:
+    """Make the ipywidgets of a widget and wire them to ``set`` and ``press``."""
+    live = Live(box=None)
+    rows = []
+    for control in widget.controls():
+        rows += _parts(widget, control, live)
+    live.picture = ipywidgets.HTML(widget.picture.html(live=True))
+    style = ipywidgets.HTML(STYLE.format(twin=widget.twin_class()))
+    bar = ipywidgets.HBox(
+        rows,
+        layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center", max_width="780px"),
+    )
+    live.box = ipywidgets.VBox([style, bar, live.picture])
+    live.box.add_class("course-live")
+    return live
+
+
+def refresh(widget: "Widget") -> None:
+    """Bring the ipywidgets in line with the state, and put up the new picture."""
+    live = widget.live
+    if live is None:
+        return
+    for control in widget.controls():
+        part = live.parts[control.name]
+        if isinstance(control, Choice):
+            pairs = control.pairs()
+            part.unobserve_all("value")
+            if [tuple(o) for o in part.options] != pairs:
+                part.options = pairs
+            part.value = widget.state[control.name] if pairs else None
+            part.disabled = not pairs
+            _observe(widget, control.name, part)
+        elif isinstance(control, Steps | Number) and part.value != widget.state[control.name]:
+            part.value = widget.state[control.name]
+        if isinstance(control, Steps):
+            step = widget.state[control.name]
+            live.parts[control.name + " back"].disabled = step == 0
+            live.parts[control.name + " next"].disabled = step == control.last
+    live.picture.value = widget.picture.html(live=True)
+
+
+def _observe(widget: "Widget", name: str, part: Any) -> None:
+    def moved(change: dict) -> None:
+        if change["new"] != widget.state[name]:
+            widget.set(name, change["new"])
+
+    part.observe(moved, "value")
+
+
+def _parts(widget: "Widget", control: Any, live: Live) -> list:
+    wide = {"description_width": "initial"}
+    fit = ipywidgets.Layout(width="auto")
+    match control:
+        case Press():
+            part = ipywidgets.Button(description=control.label, tooltip=control.tip, layout=fit)
+            part.on_click(lambda _: widget.press(control.name))
+            live.parts[control.name] = part
+            return [part]
+        case Choice():
+            kind = ipywidgets.ToggleButtons if control.row else ipywidgets.Dropdown
+            pairs = control.pairs()
+            part = kind(options=pairs, description=control.label, style=wide, layout=fit)
+            part.value = widget.state[control.name] if pairs else None
+            part.disabled = not pairs
+            if control.row:
+                part.style.button_width = "auto"
+        case Number():
+            part = ipywidgets.BoundedIntText(
+                value=widget.state[control.name], min=control.low, max=control.high,
+                step=control.step, description=control.label, style=wide,
+                layout=ipywidgets.Layout(width="190px"),
+            )  # fmt: skip
+        case Steps():
+            return _steps(widget, control, live)
+    live.parts[control.name] = part
+    _observe(widget, control.name, part)
+    return [part]
+
+
+def _steps(widget: "Widget", control: Steps, live: Live) -> list:
+    """Back, Next, Play and a number box. The player of ipywidgets has buttons without a name for a
+    screen reader, so this one is a button with a word on it."""
+    name, last = control.name, control.last
+    wide = ipywidgets.Layout(width="72px")
+    back = ipywidgets.Button(description="Back", layout=wide)
+    forth = ipywidgets.Button(description="Next", layout=wide)
+    play = ipywidgets.Button(description="Play", layout=wide)
+    box = ipywidgets.BoundedIntText(
+        value=widget.state[name], min=0, max=last, description=f"{control.label} (0 to {last})",
+        style={"description_width": "initial"}, layout=ipywidgets.Layout(width="190px"),
+    )  # fmt: skip
+    back.on_click(lambda _: widget.set(name, max(widget.state[name] - 1, 0)))
+    forth.on_click(lambda _: widget.set(name, min(widget.state[name] + 1, last)))
+    play.on_click(lambda _: _play(widget, control, play))
+    back.disabled, forth.disabled = widget.state[name] == 0, widget.state[name] == last
+    live.parts |= {name: box, name + " back": back, name + " next": forth, name + " play": play}
+    _observe(widget, name, box)
+    return [back, forth, play, box]
+
+
+def _play(widget: "Widget", control: Steps, button: Any) -> None:
+    """Start or stop the player: a task in the kernel's loop that takes one step at a time."""
+    name = control.name
+    if button.description == "Pause":
+        button.description = "Play"
+        return
+    button.description = "Pause"
+    if widget.state[name] == control.last:
+        widget.set(name, 0)
+
+    async def run() -> None:
+        while button.description == "Pause" and widget.state[name] < control.last:
+            await asyncio.sleep(control.interval_ms / 1000)
+            if button.description == "Pause":  # it may have been stopped meanwhile
+                widget.set(name, min(widget.state[name] + 1, control.last))
+        button.description = "Play"
+
+    task = asyncio.get_running_loop().create_task(run())
+    _PLAYING.add(task)  # the loop keeps only a weak reference
+    task.add_done_callback(_PLAYING.discard)
