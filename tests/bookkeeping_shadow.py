@@ -148,6 +148,9 @@ class ShadowEngine:
         if step.preempted:  # newest first, and nobody is let in
             assert step.preempted == running_before[: -len(step.preempted) - 1 : -1]
             assert set(scheduled) <= set(running_before)
+        if self.scheduler.config.max_num_batched_tokens >= len(running_before):
+            # Nobody who runs is kept waiting by somebody else's prompt.
+            assert set(running_before) <= {*scheduled, *step.preempted}
         for request, start, num_tokens in step.scheduled:
             assert request.num_computed_tokens == start
             assert num_tokens >= 1
