@@ -67,8 +67,8 @@ def notebooks_of(folder: str, required: bool = True) -> Task:
     """Run the notebooks of a folder again and compare with the outputs that they store."""
     return Task(
         f"outputs of {folder}/",
-        ("-m", "pytest", "--nbval", folder, "--nbval-cell-timeout=300", "--nbval-current-env",
-         "-n", "2", "--dist", "loadfile"),
+        ("-m", "pytest", "-p", "course.authoring.nbval_plugin", "--nbval", folder,
+         "--nbval-cell-timeout=300", "--nbval-current-env", "-n", "2", "--dist", "loadfile"),
         needs_files(f"{folder}/*.ipynb"), counts=True, required=required,
     )  # fmt: skip
 

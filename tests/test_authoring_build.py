@@ -10,6 +10,7 @@ from course.authoring import build
 
 LESSON = """# ---
 # title: {title}
+# summary: What a cell is
 # minutes: 5
 # objectives: [run a cell, see a number]
 # builds: [BlockPool]
@@ -182,6 +183,23 @@ def test_neighbours_and_lab_are_linked_when_they_exist(done):
     assert built(done, run=False).ok
     top = nbformat.read(first(done), as_version=4).cells[0].source
     assert "In the [lab](../exercises/00_first.ipynb) you build `BlockPool`." in top
+
+
+def test_contents_list_the_other_lessons(done):
+    change = "# %% [markdown]\n# <!-- contents -->\n\n# %% [markdown]\n# ## Check yourself"
+    put(
+        done,
+        "00_first",
+        "First",
+        lambda t: t.replace("# %% [markdown]\n# ## Check yourself", change),
+    )
+    put(done, "01_second", "Second")
+    (done / "notebooks" / "01_second.ipynb").write_text("{}")
+    assert built(done, run=False).ok
+    cells = nbformat.read(first(done), as_version=4).cells
+    (table,) = [cell.source for cell in cells if "| lesson |" in cell.source]
+    assert table.endswith("| [01 Second](01_second.ipynb) | What a cell is | 5 |")
+    assert "00" not in table
 
 
 def test_orphans_are_named(root):

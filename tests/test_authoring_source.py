@@ -8,6 +8,7 @@ from course.authoring.source import SourceError, read_lesson
 
 HEADER = """# ---
 # title: Sample
+# summary: What a cell is
 # minutes: 5
 # objectives: [run a cell, see a number]
 # ---

@@ -105,7 +105,11 @@ def check_lesson(path: Path, root: Path = ROOT) -> Report:
 
 
 def _assemble(path: Path, root: Path) -> tuple[Lesson, NotebookNode]:
-    others = {int(p.stem[:2]): Entry(p.stem, read_header(p)["title"]) for p in sources(root)}
+    headers = {path: read_header(path) for path in sources(root)}
+    others = {
+        int(p.stem[:2]): Entry(p.stem, h["title"], h["minutes"], h["summary"])
+        for p, h in headers.items()
+    }
     lab = next(iter((root / "course" / "labs").glob(f"{path.stem[:2]}_*.py")), None)
     lesson = read_lesson(path)
     return lesson, assemble(lesson, others, lab)

@@ -11,6 +11,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from course.authoring import numbers, outputs
 from course.authoring.source import Lesson
 
+CONTENTS = "<!-- contents -->"
 OBJECTIVES = "**After this lesson you can**"
 
 
@@ -19,6 +20,8 @@ class Entry(NamedTuple):
 
     stem: str
     title: str
+    minutes: int = 0
+    summary: str = ""
 
 
 def assemble(lesson: Lesson, lessons: dict[int, Entry], lab: Path | None) -> NotebookNode:
@@ -28,7 +31,9 @@ def assemble(lesson: Lesson, lessons: dict[int, Entry], lab: Path | None) -> Not
     """
     cells = [_generated("top", top(lesson, lessons, lab))]
     for cell in lesson.cells:
-        if cell.kind == "markdown":
+        if cell.text.strip() == CONTENTS:
+            cells.append(_generated(cell.id, contents(lessons)))
+        elif cell.kind == "markdown":
             cells.append(new_markdown_cell(cell.text, id=cell.id, metadata=_tagged(cell.tags)))
         else:
             cells.append(new_code_cell(cell.text, id=cell.id, metadata=_tagged(cell.tags)))
@@ -80,6 +85,16 @@ def navigation(lesson: Lesson, lessons: dict[int, Entry]) -> str:
     return " · ".join(steps)
 
 
+def contents(lessons: dict[int, Entry]) -> str:
+    """Every lesson after the first, as a table with links."""
+    rows = [
+        f"| {_link(number, lessons)} | {entry.summary} | {entry.minutes} |"
+        for number, entry in sorted(lessons.items())
+        if number
+    ]
+    return "\n".join(["| lesson | what happens in it | minutes |", "| --- | --- | ---: |", *rows])
+
+
 def end(lesson: Lesson, lessons: dict[int, Entry], lab: Path | None) -> str:
     rows = []
     if lab:
@@ -96,9 +111,8 @@ def end(lesson: Lesson, lessons: dict[int, Entry], lab: Path | None) -> str:
 def _link(number: int, lessons: dict[int, Entry], short: bool = False) -> str:
     if number not in lessons:
         return f"lesson {number:02d}"
-    stem, title = lessons[number]
-    text = f"lesson {number:02d}" if short else f"{number:02d} {title}"
-    return f"[{text}]({stem}.ipynb)"
+    text = f"lesson {number:02d}" if short else f"{number:02d} {lessons[number].title}"
+    return f"[{text}]({lessons[number].stem}.ipynb)"
 
 
 def _and(items: list[str]) -> str:

@@ -37,6 +37,7 @@ class Lesson:
     path: Path
     number: int
     title: str
+    summary: str
     minutes: int
     objectives: list[str]
     cells: list[Cell]
@@ -70,7 +71,7 @@ def read_header(path: Path) -> dict:
         fields = yaml.safe_load(re.sub(r"^# ?", "", match["yaml"], flags=re.MULTILINE))
     except yaml.YAMLError as error:
         raise SourceError(f"{path.name}: the header is not YAML: {error}") from error
-    wanted = {"title": str, "minutes": int, "objectives": list}
+    wanted = {"title": str, "summary": str, "minutes": int, "objectives": list}
     optional = {"needs": str, "after": list, "builds": list}
     if not isinstance(fields, dict):
         raise SourceError(f"{path.name}: the header holds no 'name: value' lines.")
