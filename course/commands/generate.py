@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -53,7 +52,7 @@ def generate(
         return
     completion = llm.generate(text, params)[0]
     if as_json:
-        print(json.dumps(asdict(completion), indent=2))
+        print(json.dumps(completion.as_dict(), indent=2))
         return
     shown = text if not chat else ""
     for number, sample in enumerate(completion.samples, 1):

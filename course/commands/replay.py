@@ -45,8 +45,8 @@ def replay(
     from rich.progress import Progress, TimeElapsedColumn
 
     from course.engine import LLM
-    from course.engine.replay import replay as run
-    from course.workload import load_workload
+    from course.replay import replay as run
+    from course.workload import MOONCAKE_BLOCK_TOKENS, load_workload
 
     if not scale > 0:
         raise ValueError(f"--scale {scale} must be above 0")
@@ -80,6 +80,7 @@ def replay(
             requests,
             speed=speed,
             seed=seed,
+            block_tokens=max(1, round(MOONCAKE_BLOCK_TOKENS * scale)),
             on_progress=lambda done, total: bar.update(task, completed=done),
         )
     rows = {

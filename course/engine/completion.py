@@ -1,7 +1,7 @@
 """What goes into the engine and what comes out: prompts, parameters, completions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
 
 from course.engine.sampling_params import SamplingParams
@@ -42,6 +42,13 @@ class Completion:
         ]
         samples[0].samples = samples
         return samples[0]
+
+    def as_dict(self) -> dict:
+        """Plain data, for JSON. `samples` is there when there are several."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "samples"}
+        if len(self.samples) > 1:  # the first is this one: leave its own list out of itself
+            plain["samples"] = [replace(s, samples=[]).as_dict() for s in self.samples]
+        return plain
 
 
 class Piece(str):

@@ -9,6 +9,7 @@ import numpy as np
 from course.engine.sampling_params import SamplingParams
 from course.engine.scheduler import RequestRefused
 from course.engine.stats import Stats
+from course.workload import MOONCAKE_BLOCK_TOKENS
 
 
 @dataclass
@@ -33,7 +34,7 @@ class ReplayResult:
 
 
 def make_prompts(
-    requests: Sequence, vocab_size: int, seed: int = 0, block_tokens: int = 512
+    requests: Sequence, vocab_size: int, seed: int = 0, block_tokens: int = MOONCAKE_BLOCK_TOKENS
 ) -> Iterator[list[int]]:
     """Random token ids of the recorded lengths.
 
@@ -61,17 +62,19 @@ def replay(
     *,
     speed: float | None = None,
     seed: int = 0,
+    block_tokens: int = MOONCAKE_BLOCK_TOKENS,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ReplayResult:
     """Serve `requests` (WorkloadRequest records, in order of arrival) and measure.
 
     `speed` plays the recorded arrivals that many times faster; None lets all arrive at once. Every
-    request generates exactly its recorded number of tokens. `on_progress(done, total)` is called
+    request generates exactly its recorded number of tokens. `block_tokens` is what one prefix hash
+    of the trace covers. `on_progress(done, total)` is called
     after every step.
     """
     if speed is not None and not speed > 0:
         raise ValueError(f"speed={speed} must be above 0, or None for all at once")
-    prompts = make_prompts(requests, llm.tokenizer.vocab_size, seed)
+    prompts = make_prompts(requests, llm.tokenizer.vocab_size, seed, block_tokens)
     todo = list(zip(requests, prompts, strict=True))[::-1]
     first_arrival = requests[0].arrival_s if requests else 0.0
     jobs, batches = [], []
