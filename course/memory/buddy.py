@@ -55,6 +55,11 @@ class BuddyArena:
         """Slots of the largest free block: the largest request that would not be refused."""
         return max((size for size, offsets in self._free_by_size.items() if offsets), default=0)
 
+    @property
+    def largest_part(self) -> int:
+        """Slots of the largest block that the empty arena could give."""
+        return max((size for _, size in self._part_of), default=0)
+
     def rounded(self, size: int) -> int:
         """The block size that a request of ``size`` slots gets."""
         check_size("size", size)

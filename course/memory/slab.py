@@ -44,9 +44,14 @@ class SlabAllocator:
 
     def release(self, request_id: str) -> None:
         """Give the request's slab back."""
+        self.first_slot(request_id)
+        insort(self._free, self._slab_of.pop(request_id))
+
+    def first_slot(self, request_id: str) -> int:
+        """Where the slab of a live request begins."""
         if request_id not in self._slab_of:
             raise ValueError(
                 f"Request {request_id!r} holds no slab: it never reserved one, or has already "
                 "released it."
             )
-        insort(self._free, self._slab_of.pop(request_id))
+        return self._slab_of[request_id] * self.max_model_len
