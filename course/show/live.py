@@ -1,6 +1,7 @@
 """The live view of a widget, made of ipywidgets. The only module here that imports them."""
 
 import asyncio
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets
@@ -8,6 +9,7 @@ import ipywidgets
 from course.show.widget import Choice, Live, Number, Press, Steps
 
 if TYPE_CHECKING:
+    from course.show.guesses import Guess
     from course.show.widget import Widget
 
 _PLAYING: set[asyncio.Task] = set()
@@ -145,3 +147,40 @@ def _play(widget: "Widget", control: Steps, button: Any) -> None:
     task = asyncio.get_running_loop().create_task(run())
     _PLAYING.add(task)  # the loop keeps only a weak reference
     task.add_done_callback(_PLAYING.discard)
+
+
+def guess_box(guess: "Guess") -> Live:
+    """Radio buttons, or a box for a number, and a line that says what is stored."""
+    status = ipywidgets.HTML()
+    title = ipywidgets.HTML(f"<strong>Your guess: {escape(guess.question)}</strong>")
+    wide = {"description_width": "initial"}
+    if guess.options is not None:
+        part = ipywidgets.RadioButtons(
+            options=[(str(option), option) for option in guess.options], value=guess.value,
+            layout=ipywidgets.Layout(width="max-content"),
+        )  # fmt: skip
+    else:
+        label = f"A number, in {guess.unit}" if guess.unit else "A number"
+        shown = "" if guess.value is None else f"{guess.value:g}"
+        part = ipywidgets.Text(
+            value=shown, description=label, style=wide, continuous_update=False,
+            layout=ipywidgets.Layout(width="340px"),
+        )  # fmt: skip
+
+    def say(text: str) -> None:
+        status.value = f'<span role="status" aria-live="polite">{escape(text)}</span>'
+
+    def changed(change: dict) -> None:
+        try:
+            if change["new"] not in (None, ""):
+                guess.set(change["new"])
+            say(guess._status())
+        except ValueError as error:
+            say(str(error))
+
+    part.observe(changed, "value")
+    say(guess._status())
+    style = ipywidgets.HTML(STYLE.format(twin=guess.twin_class()))
+    box = ipywidgets.VBox([style, title, part, status])
+    box.add_class("course-live")
+    return Live(box, {"guess": part, "status": status})

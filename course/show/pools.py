@@ -1,7 +1,8 @@
-"""The memory map: slab, arena and paged memory side by side under one stream of requests.
+"""The memory map: several memories side by side under one stream of requests.
 
-memory_map()                    # the running example, with its two early visitors
+memory_map()                    # slab, arena and paged under the running example
 memory_map(step=2)              # the moment at which the arena refuses C
+memory_map(policies=("first-fit", "best-fit", "buddy"))
 memory_map([Arrival("A", 7, 28), Arrival("B", 3, 27), Arrival("C", 6, 8, step=4)])
 """
 
@@ -10,31 +11,23 @@ from collections.abc import Sequence
 from course.memory import example
 from course.show.display import Picture
 from course.show.ledger import draw_bar, draw_memory_key
-from course.show.memory_stream import (
-    ArenaMemory,
-    Arrival,
-    PagedMemory,
-    SlabMemory,
-    Snapshot,
-    run_stream,
-)
+from course.show.memory_stream import Arrival, Snapshot, make_memory, run_stream
 from course.show.palette import INK, MEMORY, MUTED
 from course.show.slots import draw_pool, slot_marks
 from course.show.svg import Drawing
 from course.show.widget import Steps, Widget
 
-# The running example's day. The two visitors, v and w, are there for one step; C comes after.
+# The running example's day. The two visitors, v and w, stay for two steps; then C comes.
 DAY = (
-    Arrival("v", 5, 5),
+    Arrival("v", 4, 5),
     Arrival("A", example.A.prompt_tokens, example.A.total_tokens),
-    Arrival("w", 4, 4),
+    Arrival("w", 3, 4),
     Arrival("B", example.B.prompt_tokens, example.B.total_tokens),
     Arrival("C", example.C.prompt_tokens, example.C.total_tokens, step=2),
 )
 # Blocks for the visitors from the end of the example's order, so that A, B and C hold the blocks
 # that they hold everywhere else: [7, 1, 3, ...], [10, 14, ...], [12, 5].
-_VISITORS = (13, 8, 4)
-_REST = [b for b in example.BLOCK_ORDER if b not in _VISITORS]
+_REST = [b for b in example.BLOCK_ORDER if b not in (13, 8, 4)]
 DAY_ORDER = (13, 8, *_REST[:2], 4, *_REST[2:])
 
 SLOT, COLUMNS = 26.0, 8
@@ -46,15 +39,17 @@ class memory_map(Widget):
     """Three memories side by side under one stream, steppable and playable.
 
     stream: ``Arrival(name, prompt, final, step)``s in order of arrival, lengths in tokens; None:
-    the running example. The arena is told how long each request will become, which no server
-    knows, and still refuses. step: the step to show first. Raises ValueError for a step past the
-    end or a request that can never enter.
+    the running example. policies: up to three of ``course.memory.policies.POLICY_NAMES``, or
+    "arena", which is first fit. The arenas are told how long each request will become, which no
+    server knows, and still refuse. step: the step to show first. Raises ValueError for a step past
+    the end, a policy unknown, or a request that could never run.
     """
 
     def __init__(
         self,
         stream: Sequence[Arrival] | None = None,
         *,
+        policies: Sequence[str] = ("slab", "arena", "paged"),
         step: int = 0,
         num_blocks: int = example.NUM_BLOCKS,
         block_size: int = example.BLOCK_SIZE,
@@ -62,17 +57,18 @@ class memory_map(Widget):
         block_order: Sequence[int] | None = None,
         show: bool = True,
     ):
+        if not 1 <= len(policies) <= 3:
+            raise ValueError(f"{len(policies)} policies: one to three fit side by side")
         self.visitors = stream is None
         if stream is None:
             stream, block_order = DAY, block_order or DAY_ORDER
-        self.pool = num_blocks * block_size
-        self.block_size = block_size
-        memories = (
-            SlabMemory(self.pool, max_model_len),
-            ArenaMemory(self.pool),
-            PagedMemory(num_blocks, block_size, block_order),
-        )
-        self.days = {m.title: run_stream(m, stream, self.pool) for m in memories}
+        self.pool, self.block_size = num_blocks * block_size, block_size
+        self.days = {
+            name: run_stream(
+                make_memory(name, self.pool, max_model_len, block_size, block_order), stream
+            )
+            for name in policies
+        }
         self.last = max(len(day) for day in self.days.values()) - 1
         super().__init__({"step": step}, show)
 
