@@ -273,3 +273,55 @@ MODEL_CHECKS: dict[str, str] = dict.fromkeys(MODELS, _CONFIG_ONLY) | {
     "Qwen3-235B-A22B": "a paper's table, quoted second hand: 192 KB a token, of 1,000 B",
     "DeepSeek-V3 671B": f"{_ISCA_TABLE}: 70.272 KB (its one extra prediction layer not counted)",
 }
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """What a GPU's maker says it can do at most: bytes per second, and dense 16-bit FLOP/s.
+
+    Peaks, never reached; memory and bandwidth in decimal units, as data sheets count.
+    """
+
+    name: str
+    memory_bytes: float
+    bandwidth: float
+    flops_16bit: float
+
+    @property
+    def ridge(self) -> float:
+        """FLOPs per byte from which on computing, and not reading, is the limit."""
+        return self.flops_16bit / self.bandwidth
+
+    def attainable_flops(self, flops_per_byte: float) -> float:
+        """The roofline: the most FLOP/s of work that does so many FLOPs for each byte it reads.
+
+        Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
+        """
+        if not flops_per_byte > 0:
+            raise ValueError(f"flops_per_byte is {flops_per_byte}: it must be above 0.")
+        return min(self.flops_16bit, self.bandwidth * flops_per_byte)
+
+
+# From NVIDIA's data sheets of each part. They print 16-bit peaks with sparsity for H100, H200 and
+# L4; the numbers here are half of those.
+ACCELERATORS: dict[str, Accelerator] = {
+    gpu.name: gpu
+    for gpu in (
+        Accelerator("T4", 16e9, 300e9, 65e12),
+        Accelerator("L4", 24e9, 300e9, 121e12),
+        Accelerator("A100 40GB", 40e9, 1_555e9, 312e12),
+        Accelerator("A100 80GB", 80e9, 2_039e9, 312e12),
+        Accelerator("H100 SXM", 80e9, 3_350e9, 989e12),
+        Accelerator("H200", 141e9, 4_800e9, 989e12),
+    )
+}
+
+
+def weights_flops_per_byte(tokens_per_step: int, bytes_per_value: float = 2) -> float:
+    """FLOPs for each byte of weights read in a step: 2 per weight for each token in the step.
+
+    One token at 2 bytes a weight is 1 FLOP per byte. Tokens of one prompt and of many requests
+    count alike: that is what batching amortises, and why prefill is not bound by bandwidth.
+    """
+    _require_count("tokens_per_step", tokens_per_step)
+    return 2 * tokens_per_step / _positive(bytes_per_value)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from course.sizing import (
+    ACCELERATORS,
     GIB,
     KIB,
     MIB,
@@ -24,6 +25,7 @@ from course.sizing import (
     saving_against_mha,
     tokens_that_fit,
     values_per_token_per_layer,
+    weights_flops_per_byte,
 )
 
 # name: bytes per token (2-byte values), bytes per token past the window, saving against MHA
@@ -263,3 +265,28 @@ def test_import_needs_only_the_standard_library():
         "sys.exit(str(bad) if bad else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_roofline():
+    a100 = ACCELERATORS["A100 40GB"]
+    assert a100.ridge == pytest.approx(200.6, abs=0.1)
+    assert a100.attainable_flops(1) == a100.bandwidth == 1_555e9
+    assert a100.attainable_flops(100) == 155.5e12
+    assert a100.attainable_flops(10_000) == 312e12
+    assert ACCELERATORS["H100 SXM"].ridge == pytest.approx(295, abs=0.5)
+    for gpu in ACCELERATORS.values():
+        assert gpu.attainable_flops(gpu.ridge) == pytest.approx(gpu.flops_16bit)
+        # decode attention of every model without MLA, and one token's read of the weights
+        assert attention_flops_per_byte(MODELS["Qwen3-235B-A22B"]) < gpu.ridge
+        assert weights_flops_per_byte(1) < gpu.ridge < weights_flops_per_byte(2048)
+    with pytest.raises(ValueError, match="flops_per_byte is 0"):
+        a100.attainable_flops(0)
+
+
+def test_weights_are_shared_by_the_tokens_of_a_step():
+    assert [weights_flops_per_byte(n) for n in (1, 16)] == [1, 16]
+    assert weights_flops_per_byte(1, 0.5) == 4
+    with pytest.raises(ValueError, match="tokens_per_step is 0"):
+        weights_flops_per_byte(0)
+    with pytest.raises(ValueError, match="bytes_per_value"):
+        weights_flops_per_byte(1, 0)
