@@ -84,11 +84,11 @@ class LlamaModel:
             turned = apply_rope(qkv[:, :num_rotated], cos, sin)
             q, k = turned[:, : config.num_heads], turned[:, config.num_heads :]
             out = attend(i, q, k, qkv[:, num_rotated:])
-            hidden = hidden + layer.o(out.reshape(len(out), -1))
+            hidden = layer.o(out.reshape(len(out), -1), plus=hidden)
 
             gate_up = layer.gate_up(self._norm(hidden, layer.mlp_norm))
             gate, up = gate_up.chunk(2, dim=-1)
-            hidden = hidden + layer.down(F.silu(gate) * up)
+            hidden = layer.down(F.silu(gate).mul_(up), plus=hidden)
         return self._norm(hidden, self.final_norm)
 
     @torch.inference_mode()
