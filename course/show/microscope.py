@@ -1,0 +1,211 @@
+"""The address microscope: where the key of one token and one head lies, and who reads it.
+
+address_microscope()
+address_microscope("A", token=8, head=1)
+address_microscope(tables={"A": [7, 1, 3]}, num_tokens={"A": 9}, shape=MODELS["SmolLM2-135M"])
+"""
+
+from collections.abc import Mapping, Sequence
+
+from course.engine.block_table import blocks_needed
+from course.show.display import Picture
+from course.show.palette import ACCENT, INK, MUTED, OUTLINE, request_style
+from course.show.slots import draw_slot
+from course.show.svg import Drawing
+from course.show.widget import Choice, Number, Widget
+from course.sizing import ModelShape
+
+# The running example a step after C's arrival: A has just taken its third block.
+TABLES = {"A": [7, 1, 3], "B": [10, 14], "C": [12, 5]}
+NUM_TOKENS = {"A": 9, "B": 5, "C": 6}
+SMALL = ModelShape("small", 1, 6, 2, 8, 64)
+
+
+class address_microscope(Widget):
+    """Request, token and KV head -> logical block, physical block, row, slot, byte, program.
+
+    tables, num_tokens: block tables and tokens written of each request. shape: the model whose
+    layout is read (one layer of it: ``[num_blocks, block_size, num_kv_heads, head_dim]``).
+    bytes_per_value: 2 for fp16. num_splits: programs that share a request's blocks (split-KV); 1:
+    one program reads them all. ValueError for a token that is not written or a head that is not
+    there.
+    """
+
+    def __init__(
+        self,
+        request: str = "A",
+        token: int = 8,
+        head: int = 1,
+        *,
+        tables: Mapping[str, Sequence[int]] | None = None,
+        num_tokens: Mapping[str, int] | None = None,
+        shape: ModelShape = SMALL,
+        block_size: int = 4,
+        num_blocks: int = 16,
+        bytes_per_value: int = 2,
+        num_splits: int = 1,
+        show: bool = True,
+    ):
+        self.tables = {n: list(t) for n, t in (tables or TABLES).items()}
+        self.num_tokens = dict(num_tokens or NUM_TOKENS)
+        self.shape, self.block_size, self.num_blocks = shape, block_size, num_blocks
+        self.bytes_per_value, self.num_splits = bytes_per_value, num_splits
+        for name, table in self.tables.items():
+            need = blocks_needed(self.num_tokens[name], block_size)
+            if not 1 <= need <= len(table):
+                raise ValueError(
+                    f"{name} has {self.num_tokens[name]} tokens and {len(table)} blocks"
+                )
+        super().__init__({"request": request, "token": token, "head": head}, show)
+
+    def controls(self) -> list:
+        most = self.num_tokens.get(self.state["request"], 1) - 1
+        return [
+            Choice("request", "Request", list(self.tables), row=False),
+            Number("token", "Token", 0, most),
+            Number("head", "KV head", 0, self.shape.num_kv_heads - 1),
+        ]
+
+    def set(self, name: str, value: object) -> None:
+        if name == "request" and value in self.tables:
+            self.state["token"] = min(self.state["token"], self.num_tokens[str(value)] - 1)
+        super().set(name, value)
+
+    def address(self) -> dict[str, int]:
+        """Every number on the way from the token to its byte."""
+        s, shape, size = self.state, self.shape, self.block_size
+        logical, row = divmod(s["token"], size)
+        block = self.tables[s["request"]][logical]
+        slot = block * size + row
+        element = (slot * shape.num_kv_heads + s["head"]) * shape.head_dim
+        blocks = blocks_needed(self.num_tokens[s["request"]], size)
+        per_split = -(-blocks // self.num_splits)
+        return {
+            "logical block": logical, "row in block": row, "physical block": block, "slot": slot,
+            "first element": element, "first byte": element * self.bytes_per_value,
+            "bytes": shape.head_dim * self.bytes_per_value,
+            "sequence": list(self.tables).index(s["request"]), "KV head": s["head"],
+            "split": logical // per_split,
+        }  # fmt: skip
+
+    def draw(self) -> Picture:
+        a, s = self.address(), self.state
+        look = request_style(s["request"])
+        d = Drawing(760, 430)
+        self._logical(d, a, look)
+        self._pool(d, a, look)
+        self._row(d, a, look)
+        self._program(d, a)
+        alt = (
+            f"Token {s['token']} of {s['request']}, KV head {s['head']}: logical block "
+            f"{a['logical block']}, physical block {a['physical block']}, row {a['row in block']}, "
+            f"slot {a['slot']}, bytes {a['first byte']} to {a['first byte'] + a['bytes'] - 1}; "
+            f"{self._program_words(a)}."
+        )
+        size, heads, block, row = self.block_size, self.shape.num_kv_heads, *self._where(a)
+        caption = (
+            f"{s['token']} = {a['logical block']} × {size} + {row}; entry {a['logical block']} of the "
+            f"table is {block}; slot = {block} × {size} + {row} = {a['slot']}; byte = ({a['slot']} × "
+            f"{heads} + {s['head']}) × {self.shape.head_dim} × {self.bytes_per_value} = "
+            f"{a['first byte']:,}."
+        )
+        rows = [("", "value"), *a.items()]
+        return Picture(d.svg(alt), alt, caption, rows)
+
+    @staticmethod
+    def _where(a: dict) -> tuple[int, int]:
+        return a["physical block"], a["row in block"]
+
+    def _logical(self, d: Drawing, a: dict, look) -> None:
+        s, size = self.state, self.block_size
+        table = self.tables[s["request"]]
+        cell = min(34.0, 560 / (len(table) * size))
+        d.text(24, 30, "1  the request's tokens", 13, fill=MUTED)
+        d.text(24, 66, s["request"], 20, weight="700", fill=look.edge)
+        for place, block in enumerate(table):
+            x = 60 + place * (size * cell + 12)
+            for row in range(size):
+                token = place * size + row
+                written = token < self.num_tokens[s["request"]]
+                draw_slot(d, x + row * cell, 44, cell, "live" if written else "reserved",
+                          s["request"], str(token) if written else "")  # fmt: skip
+            here = place == a["logical block"]
+            d.rect(x, 44, size * cell, cell, stroke=INK, stroke_width=1.4)
+            d.rect(x + size * cell / 2 - 20, 84, 40, 22, "#FFFFFF", ACCENT if here else look.edge,
+                   2.4 if here else 1.2, radius=4)  # fmt: skip
+            d.text(x + size * cell / 2, 100, block, 13.5, "middle", INK, "600", mono=True)
+            if here:
+                mark = x + a["row in block"] * cell
+                d.rect(mark, 44, cell, cell, stroke=ACCENT, stroke_width=3.4)
+                self._link = x + size * cell / 2
+        d.text(24, 100, "table", 12, fill=MUTED)
+
+    def _pool(self, d: Drawing, a: dict, look) -> None:
+        size, columns = self.block_size, 8
+        cell = min(19.0, 690 / (columns * (size + 0.5)))
+        owner = {b: n for n, t in self.tables.items() for b in t if b >= 0}
+        y0 = 150
+        d.text(736, 144, "2  the pool, one layer's keys", 13, "end", MUTED)
+        for block in range(self.num_blocks):
+            row, column = divmod(block, columns)
+            x, y = 24 + column * cell * (size + 0.5), y0 + 10 + row * (cell + 24)
+            name = owner.get(block, "")
+            for inner in range(size):
+                kind = "free"
+                if name:
+                    token = self.tables[name].index(block) * size + inner
+                    kind = "live" if token < self.num_tokens[name] else "reserved"
+                draw_slot(d, x + inner * cell, y, cell, kind, name)
+            here = block == a["physical block"]
+            d.rect(x, y, size * cell, cell, stroke=INK if name else OUTLINE, stroke_width=1.3)
+            d.text(x, y + cell + 13, block, 11.5, weight="700" if here else "normal", mono=True)
+            if here:
+                mark = x + a["row in block"] * cell
+                d.rect(mark, y, cell, cell, stroke=ACCENT, stroke_width=3.2)
+                top = x + size * cell / 2
+                start = self._link
+                d.path(f"M{start:.1f},106 C{start:.1f},132 {top:.1f},124 {top:.1f},{y - 4:.1f}",
+                       ACCENT, 1.8)  # fmt: skip
+                d.arrow_head(top, y - 14, top, y - 2, ACCENT)
+
+    def _row(self, d: Drawing, a: dict, look) -> None:
+        """One slot, opened: its heads, with the bytes of each."""
+        heads, y = self.shape.num_kv_heads, 292
+        rows = -(-self.num_blocks // 8)
+        y = max(y, 160 + rows * 44 + 30)
+        d.text(24, y - 10, f"3  slot {a['slot']}, opened: one row per KV head", 13, fill=MUTED)
+        wide = min(712 / heads, 240)
+        each = a["bytes"]
+        start = a["slot"] * heads * each
+        for head in range(heads):
+            x, here = 24 + head * wide, head == self.state["head"]
+            fill, edge = (look.fill, ACCENT) if here else (look.tint, look.edge)
+            d.rect(x, y, wide - 6, 40, fill, edge, 3 if here else 1)
+            ink = look.on_fill if here else INK
+            if wide > 110:
+                d.text(x + 8, y + 17, f"head {head}: {self.shape.head_dim} values", 12.5, fill=ink)
+                first = start + head * each
+                said = f"bytes {first:,} to {first + each - 1:,}"
+                d.text(x + 8, y + 33, said, 11.5, fill=ink, mono=wide > 200)
+            else:
+                d.text(x + wide / 2 - 3, y + 25, head, 13, "middle", ink)
+        self._row_y = y
+
+    def _program(self, d: Drawing, a: dict) -> None:
+        y = self._row_y + 74
+        group = self.shape.num_attention_heads // self.shape.num_kv_heads
+        first = a["KV head"] * group
+        d.text(24, y, "4  read by the Triton program", 13, fill=MUTED)
+        d.text(24, y + 25, self._program_words(a), 14.5, weight="600", mono=True)
+        heads = f"{first} to {first + group - 1}" if group > 1 else f"{first}"
+        d.text(
+            24,
+            y + 47,
+            f"once, for query heads {heads} of {self.state['request']}",
+            12.5,
+            fill=MUTED,
+        )
+
+    def _program_words(self, a: dict) -> str:
+        words = f"program (sequence {a['sequence']}, KV head {a['KV head']}"
+        return words + (f", split {a['split']})" if self.num_splits > 1 else ")")
