@@ -1,0 +1,156 @@
+"""Risky probes in a process of their own: what crashes there leaves the kernel alone.
+
+``python -m course.practice.apart`` is the worker: it reads one JSON object from its standard input
+(exercise, texts of answers, cases) and writes one JSON line for each outcome to its standard
+output; with the outcomes of another answer in the object, one line for each text: how far it
+agrees with them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from typing import Any
+
+from course.practice.exercise import Exercise
+from course.practice.run import Case, Outcome, loaded, missing, one
+
+START = 30.0  # s that importing torch and Triton may take
+SLACK = 5.0  # s beyond a case's own limit before its process is ended
+
+
+def run_apart(exercise: Exercise, cases: list[Case], text: str) -> list[Outcome]:
+    """The outcomes of these cases, in order. A process that dies or hangs is told as an outcome."""
+    if not text:
+        why = "the answer's text is not to be found, and these checks run it in another process"
+        return [{"unusable": why}] * len(cases)
+    results: list[Outcome] = []
+    while len(results) < len(cases):
+        left = cases[len(results) :]
+        results += _one_process(exercise, left, text)
+        ended = "died" in results[-1] or "timeout" in results[-1]
+        if ended and len([r for r in results if "died" in r or "timeout" in r]) >= 2:
+            results += [{"skipped": "its process died before"}] * (len(cases) - len(results))
+    return results
+
+
+def match_apart(
+    exercise: Exercise, texts: list[str], pairs: list[tuple[Case, Outcome]]
+) -> list[int]:
+    """For each text: in how many of these cases, from the first on, it gives these outcomes.
+
+    One process for all of them; a text that ends it, and those after it, agree in none.
+    """
+    job = {
+        "exercise": exercise.key,
+        "texts": texts,
+        "cases": [[case.probe.behaviour, case.inputs] for case, _ in pairs],
+        "outcomes": [outcome for _, outcome in pairs],
+    }
+    limit = sum(case.probe.seconds for case, _ in pairs) + SLACK
+    lines = _talk(job, [START] + [limit] * len(texts))
+    return [*(line.get("agreed", 0) for line in lines), *[0] * len(texts)][: len(texts)]
+
+
+def _one_process(exercise: Exercise, cases: list[Case], text: str) -> list[Outcome]:
+    job = {
+        "exercise": exercise.key,
+        "texts": [text],
+        "cases": [[case.probe.behaviour, case.inputs] for case in cases],
+    }
+    return _talk(job, [START] + [case.probe.seconds + SLACK for case in cases])
+
+
+def _talk(job: dict[str, Any], limits: list[float]) -> list[Outcome]:
+    """Start a worker; its answers after the first, each awaited for so many seconds."""
+    env = dict(os.environ)
+    if missing("cuda"):
+        env["TRITON_INTERPRET"] = "1"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "course.practice.apart"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=env | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        text=True,
+        encoding="utf-8",
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    results: list[Outcome] = []
+    try:
+        process.stdin.write(json.dumps(job))
+        process.stdin.close()
+        for number, limit in enumerate(limits):
+            line = _read_line(process, limit)
+            if line is None:
+                results.append({"timeout": limit})
+                return results
+            if not line.endswith("\n"):
+                results.append({"died": _how(process)})
+                return results
+            if number:  # the first says that it is ready
+                results.append(json.loads(line))
+        return results
+    except BrokenPipeError:
+        return [{"died": _how(process)}]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def _read_line(process: subprocess.Popen[str], seconds: float) -> str | None:
+    """One line; a piece of one when the process ended; None when the time is up."""
+    assert process.stdout is not None
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    line = process.stdout.readline()
+    late = not timer.is_alive()
+    timer.cancel()
+    return None if late and not line.endswith("\n") else line
+
+
+def _how(process: subprocess.Popen[str]) -> str:
+    try:
+        code = process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        return "its process went silent"
+    if code < 0:
+        import signal
+
+        return f"its process was ended by {signal.Signals(-code).name}"
+    return f"its process left with exit status {code}"
+
+
+def main() -> None:
+    job: dict[str, Any] = json.load(sys.stdin)
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # prints from C go nowhere
+
+    def say(outcome: Outcome) -> None:
+        out.write(json.dumps(outcome) + "\n")
+        out.flush()
+
+    from course.practice.registry import find
+    from course.practice.verdict import num_agreeing
+
+    exercise = find(job["exercise"])
+    probes = {probe.behaviour: probe for probe in exercise.probes}
+    cases = [Case(probes[behaviour], 0, inputs, True) for behaviour, inputs in job["cases"]]
+    say({"ready": True})
+    for text in job["texts"]:
+        answer, failure = loaded(exercise, text, START)
+        if "outcomes" in job:
+            pairs = list(zip(cases, job["outcomes"], strict=True))
+            say({"agreed": 0 if failure else num_agreeing(answer, pairs)})
+            continue
+        for case in cases:
+            say(failure or one(case, answer)[0])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The exercises, one file a lab: words, hints and probes. Right and wrong answers: ``answers``."""

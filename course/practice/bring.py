@@ -1,0 +1,140 @@
+"""Bring the learner's pieces back: into a notebook, or into the engine."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from course.practice import registry
+from course.practice.exercise import Exercise
+from course.practice.my_engine import MyEngine
+from course.practice.run import loaded
+from course.practice.source import module_text, reference
+
+YOURS, OURS = "yours", "ours"
+
+
+class Pieces(dict):
+    """name -> object, with ``origin``: name -> "yours" or "ours".
+
+    notes: why a saved piece was not taken.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.origin: dict[str, str] = {}
+        self.notes: list[str] = []
+
+    def __repr__(self) -> str:
+        yours = [name for name, whose in self.origin.items() if whose == YOURS]
+        ours = [name for name, whose in self.origin.items() if whose == OURS]
+        told = [f"Yours: {', '.join(yours)}."] if yours else []
+        told += [f"Ours, until you pass them: {', '.join(ours)}."] if ours else []
+        return "\n".join([" ".join(told) or "There is nothing to bring.", *self.notes])
+
+
+def resume(*names: str) -> Pieces:
+    """Bring earlier pieces into this notebook: yours where you passed them, else the course's.
+
+    names: which ones; all when not given. They become names of the notebook.
+    """
+    pieces = collect(*names)
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    space = shell.user_ns if shell else sys._getframe(1).f_globals
+    space.update(pieces)
+    print(pieces)
+    return _Silent(pieces)
+
+
+class _Silent(Pieces):
+    """The same, already printed: a notebook does not show it a second time."""
+
+    def __init__(self, pieces: Pieces):
+        super().__init__()
+        self.update(pieces)
+        self.origin, self.notes = pieces.origin, pieces.notes
+
+    def _ipython_display_(self) -> None:
+        pass
+
+
+def collect(*names: str, engine: MyEngine | None = None) -> Pieces:
+    """The pieces, each the learner's if it is saved, loads and, where edited by hand, passes."""
+    engine = engine or MyEngine()
+    chosen = [registry.find(name) for name in names] if names else registry.pieces()
+    found = Pieces()
+    for exercise in chosen:
+        answer, note = theirs(exercise, engine)
+        if note:
+            found.notes.append(note)
+        found[exercise.name] = reference(exercise) if answer is None else answer
+        found.origin[exercise.name] = OURS if answer is None else YOURS
+    return found
+
+
+def theirs(exercise: Exercise, engine: MyEngine) -> tuple[Any, str]:
+    """(the learner's piece or None, why a saved one was not taken)."""
+    piece = engine.piece(exercise.key)
+    if piece is None:
+        return None, ""
+    ours = f"The course's {exercise.name} is used instead."
+    answer, problem = loaded(exercise, piece.text)
+    if problem:
+        error = problem.get("error", {})
+        what = f"{error.get('type', 'it does not load')}: {error.get('message', '')}".rstrip(": ")
+        return None, f"{exercise.label}: {piece.path.name} cannot be loaded ({what}). {ours}"
+    if piece.changed:
+        from course.practice.checks import examine
+
+        verdict = examine(exercise, answer, piece.text, seed=0)
+        if not verdict.passed:
+            held = f"{len(verdict.in_state('holds'))} of {len(verdict.behaviours)}"
+            return None, (
+                f"{exercise.label}: {piece.path.name} was changed by hand and {held} behaviours "
+                f"hold. {ours}"
+            )
+    return whole(exercise, answer), ""
+
+
+def whole(exercise: Exercise, answer: Any) -> Any:
+    """The answer with the members that the lab left out, so that the engine can use it."""
+    if not exercise.omit or not isinstance(answer, type):
+        return answer
+    ours = vars(reference(exercise))
+    members = {name: ours[name] for name in exercise.omit if not hasattr(answer, name)}
+    if not members:
+        return answer
+    return type(exercise.name, (answer,), {**members, "__doc__": answer.__doc__})
+
+
+@contextlib.contextmanager
+def learner_engine(*names: str, engine: MyEngine | None = None) -> Iterator[Pieces]:
+    """Run the course's engine with the learner's pieces in it, for as long as the block lasts.
+
+    Every module of ``course.engine`` and ``course.memory`` that holds one of the course's pieces
+    gets the learner's instead, and the course's back at the end. Yields whose each piece is.
+    """
+    pieces = collect(*names, engine=engine)
+    swaps = []
+    for exercise in registry.pieces():
+        if pieces.origin.get(exercise.name) == YOURS:
+            module_text(exercise.symbol.partition(":")[0])
+            swaps.append((reference(exercise), pieces[exercise.name]))
+    try:
+        for old, new in swaps:
+            _replace(old, new)
+        yield pieces
+    finally:
+        for old, new in swaps:
+            _replace(new, old)
+
+
+def _replace(old: Any, new: Any) -> None:
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith(("course.engine", "course.memory", "course.sizing")):
+            for name, value in list(vars(module).items()):
+                if value is old:
+                    setattr(module, name, new)

@@ -1,0 +1,221 @@
+"""``check(answer)``: what a notebook calls."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from typing import Any
+
+from course.practice import feedback, registry
+from course.practice.exercise import Exercise
+from course.practice.my_engine import MyEngine, why_not
+from course.practice.plain import plain
+from course.practice.run import expected, loaded, make_cases, outcomes
+from course.practice.source import NoSource, free_names, prelude, same_code, variant_text, written
+from course.practice.verdict import UNWRITTEN, Behaviour, Verdict, judge, recognise, variant
+
+
+class Checked:
+    """What a check found. ``passed``: every behaviour holds. Shows itself as its text."""
+
+    def __init__(self, shown: list[str], verdict: Verdict | None = None, word: str = "not yet"):
+        self.lines = shown
+        self.verdict = verdict
+        self.word = word
+        self._shown_at: int | None = None
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict is not None and self.verdict.passed
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return feedback.html(self.lines, self.word)
+
+    def _ipython_display_(self) -> None:
+        shell = _shell()
+        if shell is not None and shell.execution_count != self._shown_at:
+            self.show()
+
+    def show(self) -> None:
+        """Put it on the page, at once, so that it also appears in the middle of a cell."""
+        shell = _shell()
+        if shell is None:
+            print(self.text)
+            return
+        from IPython.display import publish_display_data
+
+        self._shown_at = shell.execution_count
+        publish_display_data({"text/plain": self.text, "text/html": self._repr_html_()})
+
+
+def check(answer: Any, exercise: str = "", *, seed: int | None = None) -> Any:
+    """Try an answer; say what holds and what does not; save it to your engine when all does.
+
+    answer: the function, class or value that you wrote. exercise: its id, where the answer is a
+    value ("4.4"). seed: the number that a check printed, to see the same inputs again.
+    """
+    return _checked(answer, exercise, seed, save=True)
+
+
+def check_only(answer: Any, exercise: str = "", *, seed: int | None = None) -> Any:
+    """Like ``check``, but saves nothing: for the solutions."""
+    return _checked(answer, exercise, seed, save=False)
+
+
+def see_mistake(exercise: str, name: str) -> Checked:
+    """What the check says of a known wrong answer. The inputs are the same every time."""
+    which = registry.find(exercise)
+    answer, problem = variant(which, which.answers.mistake(name))
+    if problem:
+        raise ValueError(f"the mistake {name!r} cannot be loaded: {problem}")
+    text = variant_text(which, which.answers.mistake(name))
+    verdict = examine(which, answer, text, seed=0)
+    found = Checked(feedback.lines(verdict), verdict, feedback.word(verdict))
+    found.show()
+    return found
+
+
+def examine(exercise: Exercise, answer: Any, text: str, seed: int | str) -> Verdict:
+    """The verdict on an answer, known mistake named. Says and saves nothing."""
+    cases = make_cases(exercise, seed)
+    printed: list[str] = []
+    if _is_untouched(exercise, answer, text):
+        untouched = [Behaviour(probe, UNWRITTEN) for probe in exercise.probes]
+        return Verdict(exercise, untouched, seed, 0)
+    came = outcomes(exercise, cases, answer, text, printed.append)
+    verdict = judge(exercise, cases, expected(exercise, cases), came, seed)
+    verdict.printed = "".join(printed)
+    recognise(exercise, cases, came, verdict)
+    return verdict
+
+
+def _is_untouched(exercise: Exercise, answer: Any, text: str) -> bool:
+    if exercise.kind == "data":
+        return answer is None or (bool(text) and same_code(text, exercise.start))
+    if exercise.kind == "mend" and text:
+        return same_code(text, variant_text(exercise, exercise.answers.mistake(exercise.start)))
+    return False
+
+
+def _checked(answer: Any, which: str, seed: int | None, save: bool) -> Any:
+    exercise, complaint = _exercise_of(answer, which)
+    if exercise is None:
+        return _give(Checked(complaint), 0.0)
+    try:
+        text = written(answer, exercise.name)
+    except NoSource:
+        text = ""
+    seed_given, seed = seed is not None, secrets.randbelow(10**6) if seed is None else seed
+    verdict = examine(exercise, answer, text, seed)
+    saved = ""
+    engine = MyEngine()
+    if save:
+        saved = _save(engine, exercise, text, verdict)
+    again = ""
+    if not verdict.passed and not seed_given and not verdict.untouched:
+        named = f', "{exercise.id}"' if which else ""
+        again = f"check({exercise.name}{named}, seed={seed})"
+    shown = feedback.lines(verdict, saved, again)
+    return _give(Checked(shown, verdict, feedback.word(verdict)), verdict.points)
+
+
+def _give(found: Checked, points: float) -> Any:
+    found.show()
+    # nbgrader takes a number as the last value of a test cell for its partial credit, and full
+    # marks for anything else that raises nothing.
+    return points if os.environ.get("NBGRADER_EXECUTION") else found
+
+
+def _exercise_of(answer: Any, which: str) -> tuple[Exercise | None, list[str]]:
+    if which:
+        return registry.find(which), []
+    function = getattr(answer, "fn", answer)  # a Triton kernel
+    name = getattr(function, "__name__", None)
+    names = {e.name for e in registry.every()}
+    kind = type(answer).__name__
+    if name is None and kind in names:
+        return None, [f"check takes the class itself: check({kind}), without brackets behind it."]
+    if name is None or name not in names:
+        told = f"check does not know {plain_words(answer)}."
+        if name is not None:
+            return None, [told, f"There are: {', '.join(sorted(names))}."]
+        return None, [
+            told,
+            'Hand over the function itself, or say which exercise: check(x, "4.4").',
+        ]
+    if str(getattr(function, "__module__", "")).startswith("course."):
+        return None, [
+            f"This {name} is the course's own.",
+            "Run the cell in which you write yours, then this one again.",
+        ]
+    found = [e for e in registry.every() if e.name == name]
+    if len(found) > 1:
+        ids = " or ".join(f'check({name}, "{e.id}")' for e in found)
+        return None, [f"{name} is asked for more than once: {ids}."]
+    return found[0], []
+
+
+def plain_words(value: Any) -> str:
+    name = getattr(value, "__name__", None)
+    if name is not None:
+        return repr(name)
+    from course.practice.plain import words
+
+    return words(plain(value), 40)
+
+
+def _save(engine: MyEngine, exercise: Exercise, text: str, verdict: Verdict) -> str:
+    """What to tell about saving; writes the answer when it passed, and the journal."""
+    held = len(verdict.in_state("holds"))
+    entry = {
+        "key": exercise.key,
+        "held": held,
+        "of": len(verdict.behaviours),
+        "passed": verdict.passed,
+        "mistake": verdict.mistake.name if verdict.mistake else "",
+    }
+    try:
+        if not verdict.untouched:
+            engine.note(entry)
+        if not verdict.passed:
+            return ""
+        if problem := _does_not_stand_alone(exercise, text):
+            return f"Not saved: {problem}"
+        facts = {"behaviours": held, "cases": verdict.num_drawn, "seed": verdict.seed}
+        new = engine.save(exercise, text, facts)
+    except OSError as error:
+        return f"Not saved: {why_not(error, engine.where)}" if verdict.passed else ""
+    if not exercise.piece:
+        return "Saved." if new else ""
+    mine = [e for e in registry.pieces() if engine.piece(e.key)]
+    count = f"{len(mine)} of {len(registry.pieces())} pieces are yours."
+    return f"{'Saved to' if new else 'It is in'} your engine. {count}"
+
+
+def _does_not_stand_alone(exercise: Exercise, text: str) -> str:
+    """Why the text alone, in a fresh Python, would not be this answer; empty when it is."""
+    if not text:
+        return "the text of your answer is not to be found. Write it in a cell of this notebook."
+    given = free_names(f"{prelude(exercise)}\n{text}")
+    if lost := sorted(given):
+        names = ", ".join(lost)
+        return f"your answer uses {names} from another cell. Put that into the same cell."
+    _, problem = loaded(exercise, text)
+    if problem:
+        error = problem.get("error", {})
+        told = f"{error.get('type', 'it stops')}: {error.get('message', '')}".rstrip(": ")
+        return f"run alone, the cell stops with {told}. Put all that it needs into it."
+    return ""
+
+
+def _shell() -> Any:
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython else None

@@ -1,0 +1,195 @@
+"""What a learner reads after a check: at most 12 lines, the same as text and as HTML.
+
+Nothing is told by colour: a mark, a word and the order of the lines carry it.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from textwrap import wrap
+
+from course.practice.verdict import NOT_RUN, PARTS, UNWRITTEN, Behaviour, Verdict
+
+MAX_LINES = 12
+WIDTH = 96
+
+
+def lines(verdict: Verdict, saved: str = "", again: str = "") -> list[str]:
+    """The feedback, line by line. saved: what became of a passed answer; again: how to check it
+    again with the same inputs."""
+    if verdict.passed:
+        return _passed(verdict, saved)
+    if verdict.untouched:
+        return _untouched(verdict)
+    found = [_headline(verdict)]
+    failure = verdict.first_failure
+    if failure is None:
+        found += _not_run(verdict)
+        return found[:MAX_LINES]
+    found += _failure(failure)
+    found += _cause(verdict, failure)
+    end = _others(verdict, failure)
+    if verdict.printed.strip():
+        count = len(verdict.printed.strip().splitlines())
+        end.append(f"Your code printed {_count(count, 'line')} while it was checked; not shown.")
+    if again:
+        end.append(f"The same inputs again: {again}")
+    room = MAX_LINES - len(end)
+    if len(found) > room:
+        found = [*found[: room - 1], found[room - 1].rstrip(".") + " …"]
+    return found + end
+
+
+def text(verdict: Verdict, saved: str = "", again: str = "") -> str:
+    return "\n".join(lines(verdict, saved, again))
+
+
+def html(shown: list[str], word: str) -> str:
+    """The lines as HTML that reads on light and dark pages, and aloud: ``word`` comes first."""
+    head, *rest = shown
+    body = escape("\n".join(rest))
+    inside = f'<pre style="margin:4px 0 0 0;white-space:pre-wrap">{body}</pre>' if rest else ""
+    style = {"passed": "solid", "not yet": "dashed", "not run here": "dotted"}.get(word, "dashed")
+    return (
+        f'<div role="status" style="border-left:4px {style} currentColor;padding:4px 12px;'
+        f'margin:4px 0"><strong>{escape(word.capitalize())}.</strong> {escape(head)}{inside}</div>'
+    )
+
+
+def word(verdict: Verdict) -> str:
+    """The verdict in a word or two."""
+    if verdict.passed:
+        return "passed"
+    return "not run here" if verdict.first_failure is None else "not yet"
+
+
+def _headline(verdict: Verdict) -> str:
+    held = len(verdict.behaviours) - sum(
+        len(verdict.in_state(s)) for s in (PARTS, UNWRITTEN, NOT_RUN)
+    )
+    return f"{verdict.exercise.label}: {held} of {len(verdict.behaviours)} behaviours hold."
+
+
+def _passed(verdict: Verdict, saved: str) -> list[str]:
+    held = len(verdict.behaviours) - len(verdict.in_state(NOT_RUN))
+    number = f"all {held} behaviours hold" if held > 1 else "it holds"
+    on = f", on {verdict.num_drawn} {verdict.exercise.trials}" if verdict.num_drawn else ""
+    found = [f"{verdict.exercise.label}: {number}{on}."]
+    if verdict.limit:
+        found.append(f"Largest error {verdict.error:.1e}; up to {verdict.limit:.1e} is allowed.")
+    for behaviour in verdict.in_state(NOT_RUN):
+        found.append(
+            f"Not run here, and not needed: {behaviour.probe.behaviour} "
+            f"({behaviour.outcome['not_run']})."
+        )
+    if saved:
+        found.append(saved)
+    return found
+
+
+def _untouched(verdict: Verdict) -> list[str]:
+    exercise = verdict.exercise
+    if exercise.kind == "data":
+        todo = (
+            "Put your answer in the cell above in place of None, run it, then run this one again."
+        )
+    elif exercise.kind == "mend":
+        todo = (
+            "It is still as it was given. Mend it in the cell above, run it, then run this again."
+        )
+    else:
+        todo = "Replace the line that raises NotImplementedError, run the cell, then run this one."
+    return [f"{exercise.label}: not yet.", todo]
+
+
+def _not_run(verdict: Verdict) -> list[str]:
+    found = []
+    for behaviour in verdict.not_run:
+        found.append(f"– not run here: {behaviour.probe.behaviour}")
+        found.append(f"    {behaviour.outcome['not_run']}")
+    found.append("What was not run does not count as passed. All that could run here holds.")
+    return found
+
+
+def _failure(failure: Behaviour) -> list[str]:
+    assert failure.case is not None
+    probe, case, outcome = failure.probe, failure.case, failure.outcome
+    told = probe.describe(case.inputs)
+    found = wrap(
+        f"✗ {probe.behaviour}: {told}" if told else f"✗ {probe.behaviour}",
+        WIDTH,
+        subsequent_indent="  ",
+        max_lines=3,
+        placeholder=" …",
+    )
+    if "unwritten" in outcome:
+        return [*found, f"    not written yet ({outcome['unwritten']})"[:WIDTH]]
+    if "error" in outcome:
+        error = outcome["error"]
+        what = f"    {error['type']}: {error['message']}".rstrip(": ")
+        return [*found, *_cut(what), *_line(error, "in")]
+    if "timeout" in outcome:
+        what = f"    did not come back within {outcome['timeout']:g} s: is there an endless loop?"
+        return [*found, what, *_line(outcome, "it was stopped in")]
+    if "died" in outcome:
+        what = f"    {outcome['died']}: a read or write out of bounds is the usual reason"
+        return [*found, *_cut(what)]
+    if "unusable" in outcome:
+        return [*found, *_cut("    " + outcome["unusable"])]
+    if "skipped" in outcome:
+        return [*found, f"    not tried: {outcome['skipped']}"]
+    if failure.parting is not None:
+        place = probe.place(failure.parting, case.inputs)
+        if place:
+            found += _cut("    " + place)
+        found += _cut("    " + failure.parting.words())
+    return found
+
+
+def _line(found: dict, how: str) -> list[str]:
+    if "line" not in found:
+        return []
+    code = f": {found['code']}" if found["code"] else ""
+    return _cut(f"    {how} line {found['line']} of your cell{code}")
+
+
+def _cut(told: str) -> list[str]:
+    """At most two lines of a message, indented alike."""
+    indent = " " * (len(told) - len(told.lstrip()))
+    return wrap(
+        told,
+        WIDTH,
+        subsequent_indent=indent,
+        max_lines=2,
+        placeholder=" …",
+        drop_whitespace=True,
+        replace_whitespace=False,
+    )
+
+
+def _cause(verdict: Verdict, failure: Behaviour) -> list[str]:
+    mistake = verdict.mistake
+    if mistake is None:
+        return []
+    told = f"This is what comes out when {mistake.name}"
+    if mistake.arithmetic is not None and failure.parting is not None and failure.case is not None:
+        sum_ = mistake.arithmetic(failure.case.inputs, failure.parting)
+        told += f": {sum_}" if sum_ else ""
+    told = f"{told.rstrip('.')}. {mistake.note}"
+    return wrap(told, WIDTH, initial_indent="  ", subsequent_indent="  ")
+
+
+def _others(verdict: Verdict, failure: Behaviour) -> list[str]:
+    found = []
+    also = [b.probe.behaviour for b in verdict.behaviours if b.state in (PARTS, UNWRITTEN)]
+    also.remove(failure.probe.behaviour)
+    if also:
+        more = wrap("Also not yet: " + "; ".join(also), WIDTH, max_lines=1, placeholder=" …")
+        found += more
+    if missing := verdict.not_run:
+        found.append(f"Not run here: {len(missing)} ({missing[0].outcome['not_run']}).")
+    return found
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

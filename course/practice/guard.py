@@ -1,0 +1,211 @@
+"""Run somebody's code without letting it take the kernel along.
+
+An exception becomes an outcome that names the learner's line. An endless loop is stopped and said
+to be one. What is printed meanwhile is held back. Only code that can harm the process itself (a
+kernel that writes out of bounds) needs more: practice/worker.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import linecache
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from course.practice.plain import plain
+
+COURSE = str(Path(__file__).resolve().parents[1])
+AGAIN = 0.01  # s between attempts to stop code that catches everything
+MAX_PRINTED = 100_000  # characters kept of what a learner's code prints
+
+
+class TooLong(BaseException):
+    """The time is up. Not an Exception, so that ``except Exception`` does not catch it."""
+
+
+class Unusable(Exception):
+    """A result that cannot be looked at further: raised by a probe, in the learner's words."""
+
+
+def attempt(call: Callable[[], Any], *expected: type[Exception]) -> dict[str, Any]:
+    """What a call gave: {"returned": value} or, for an expected exception, {"raised": its name}.
+
+    Probes use it where an error is the right answer. Other exceptions come through.
+    """
+    try:
+        value = call()
+    except NotImplementedError:
+        raise
+    except expected as error:
+        name = next(kind.__name__ for kind in expected if isinstance(error, kind))
+        return {"raised": name}
+    return {"returned": value}
+
+
+def int_list(value: Any, what: str) -> list[int]:
+    """The value, if it is a list of ints; else Unusable, which says what it is instead."""
+    if type(value) is not list:
+        raise Unusable(f"{what} gave {_short(value)}, not a list")
+    for item in value:
+        if type(item) is not int:
+            raise Unusable(f"{what} gave a list with {_short(item)} in it, not ints")
+    return value
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "None"
+    text = repr(value)
+    return f"{text if len(text) < 40 else text[:39] + '…'} ({type(value).__name__})"
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise TooLong in this thread after so many seconds, again and again until it gets through.
+
+    By a timer signal in the main thread of Unix systems; elsewhere from a watching thread, which
+    cannot interrupt a call that waits inside C.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if main and hasattr(signal, "setitimer"):
+        yield from _by_signal(seconds)
+    else:
+        yield from _by_thread(seconds)
+
+
+def _by_signal(seconds: float) -> Iterator[None]:
+    def ring(signum: int, frame: FrameType | None) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, ring)
+    began = time.monotonic()
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+    try:
+        yield
+    finally:
+        # A late ring may come here: keep silencing until the timer is off.
+        while True:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, before)
+                break
+            except TooLong:
+                continue
+        if left:  # somebody else's timer was running: give it what it had left
+            left = max(left - (time.monotonic() - began), 0.001)
+            signal.setitimer(signal.ITIMER_REAL, left, interval)
+
+
+def _by_thread(seconds: float) -> Iterator[None]:
+    done = threading.Event()
+    target = threading.get_ident()
+
+    def watch() -> None:
+        wait = seconds
+        while not done.wait(wait):
+            wait = AGAIN
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(target), ctypes.py_object(TooLong)
+            )
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        while True:
+            try:
+                done.set()
+                watcher.join()
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(target), None)
+                break
+            except TooLong:
+                continue
+
+
+class _Held(io.StringIO):
+    """Holds back what is printed, up to a limit."""
+
+    def write(self, text: str) -> int:
+        if self.tell() < MAX_PRINTED:
+            super().write(text)
+        return len(text)
+
+
+def call(function: Callable[[], Any], seconds: float) -> tuple[dict[str, Any], str]:
+    """(outcome, what was printed) of a call; never raises but for an interrupt by the user.
+
+    An outcome is one of, all plain data:
+        {"value": plain value}
+        {"unwritten": the stub's message}
+        {"unusable": why the result cannot be looked at}
+        {"timeout": seconds, "line": n, "code": text}
+        {"error": {"type": name, "message": text, "line": n, "code": text}}
+    """
+    held = _Held()
+    outcome: dict[str, Any]
+    try:
+        with contextlib.redirect_stdout(held), contextlib.redirect_stderr(held):
+            try:
+                with time_limit(seconds):
+                    outcome = {"value": plain(function())}
+            except TooLong as error:
+                outcome = {"timeout": seconds, **_where(error.__traceback__)}
+    except NotImplementedError as error:
+        outcome = {"unwritten": str(error)}
+    except Unusable as error:
+        outcome = {"unusable": str(error)}
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        outcome = _error(error)
+    return outcome, held.getvalue()
+
+
+def _error(error: BaseException) -> dict[str, Any]:
+    deep: BaseException | None = error
+    for _ in range(10):  # Triton's interpreter wraps what happened inside a kernel
+        if isinstance(deep, NotImplementedError):
+            return {"unwritten": str(deep)}
+        if deep is None:
+            break
+        deep = deep.__cause__ or deep.__context__
+    try:
+        message = str(error)[:300]
+    except Exception:
+        message = ""
+    found = {"type": type(error).__name__, "message": message, **_where(error.__traceback__)}
+    if isinstance(error, RecursionError):
+        found["message"] = "the function calls itself without end"
+    return {"error": found}
+
+
+def _where(trace: TracebackType | None) -> dict[str, Any]:
+    """The learner's deepest line in a traceback; nothing if only the course's own were on it."""
+    found: dict[str, Any] = {}
+    for frame, number in traceback.walk_tb(trace):
+        name = frame.f_code.co_filename
+        if is_learners(name):
+            code = linecache.getline(name, number).strip()
+            found = {"line": number, "code": code[:120]}
+    return found
+
+
+def is_learners(filename: str) -> bool:
+    """A cell of a notebook, a loaded answer, a file of the learner's own: not a library's."""
+    if filename.startswith(("<ipython-input", "<answer")) or "ipykernel_" in filename:
+        return True
+    path = Path(filename)
+    if filename.startswith("<") or filename.startswith(COURSE) or path.suffix != ".py":
+        return False
+    libraries = (sys.prefix, sys.base_prefix)
+    return not filename.startswith(libraries) and "/lib/python" not in path.as_posix()
