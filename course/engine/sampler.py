@@ -13,7 +13,8 @@ import torch
 
 from course.engine.sampling_params import SamplingParams
 
-_FIRST_LOOK = 256  # candidates that are tried before sorting the whole vocabulary
+_FIRST_LOOK = 256  # candidates that top-k and top-p look at before they look at more
+_ROWS_AT_ONCE = 8  # on a CPU: larger scratch tensors cost more in fresh memory than in arithmetic
 
 
 class BadLogits(ValueError):
@@ -56,69 +57,78 @@ def sample(
     if not len(params):
         return []
     best, tokens = logits.max(dim=-1)  # the first of equals
-    rows = [i for i, p in enumerate(params) if p.temperature > 0]
-    if rows:
-        some = len(rows) < len(params)
-        tokens[rows] = _draw(
-            logits[rows] if some else logits,
-            best[rows] if some else best,
-            [params[i] for i in rows],
-            [generators[i] for i in rows],
-        )
+    drawn = [i for i, p in enumerate(params) if p.temperature > 0]
+    cut = [i for i in drawn if params[i].top_p < 1 or 0 < params[i].top_k < logits.shape[-1]]
+    free = [i for i in drawn if i not in set(cut)]
+    step = _ROWS_AT_ONCE if logits.device.type == "cpu" else len(drawn)
+    for rows, draw in ((free, _draw_any), (cut, _draw_likely)):
+        for some in (rows[at : at + step] for at in range(0, len(rows), step)):
+            chosen = [params[i] for i in some]
+            # Subtracting the best first keeps small temperatures from overflowing. Long before
+            # float32 runs out, all the weight is on the best, or all tokens weigh the same.
+            temperature = [min(max(p.temperature, 1e-30), 1e30) for p in chosen]
+            scaled = logits[some] - best[some, None]
+            scaled /= _column(temperature, torch.float32, logits)
+            u = [_uniform(generators[i]) for i in some]
+            tokens[some] = draw(scaled, chosen, _column(u, torch.float64, logits))
     tokens = torch.where(best.isfinite(), tokens, -1).tolist()  # the step's one trip to the host
     if -1 in tokens:
         raise BadLogits([i for i, token in enumerate(tokens) if token == -1])
     return tokens
 
 
-def _draw(logits, best, params, generators) -> torch.Tensor:
-    """Inverse transform sampling: the first token whose running total passes u x total."""
-    vocab_size = logits.shape[-1]
-
-    def column(values, dtype):
-        return torch.tensor(values, dtype=dtype, device=logits.device)[:, None]
-
-    # Subtracting the best first keeps small temperatures from overflowing. Long before float32
-    # runs out, all the weight is on the best, or all tokens weigh the same.
-    temperature = column([min(max(p.temperature, 1e-30), 1e30) for p in params], logits.dtype)
-    scaled = (logits - best[:, None]) / temperature
-    cut = [i for i, p in enumerate(params) if p.top_p < 1 or 0 < p.top_k < vocab_size]
-    if cut:
-        top_k = [min(params[i].top_k or vocab_size, vocab_size) for i in cut]
-        top_p = column([params[i].top_p for i in cut], torch.float64)
-        look_at = max([_FIRST_LOOK, *(k for k in top_k if k < vocab_size)])
-        scaled[cut] = _forbid_unlikely(scaled[cut], column(top_k, torch.int64), top_p, look_at)
-    running = scaled.exp().cumsum(dim=-1, dtype=torch.float64)
-    u = [torch.rand((), dtype=torch.float64, generator=g).item() for g in generators]
-    # right=True passes over tokens of weight 0, which do not raise the running total.
-    target = column(u, torch.float64) * running[:, -1:]
-    return torch.searchsorted(running, target, right=True)[:, 0]
+def _uniform(generator: torch.Generator | None) -> float:
+    return torch.rand((), dtype=torch.float64, generator=generator).item()
 
 
-def _forbid_unlikely(
-    scaled: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, look_at: int
-) -> torch.Tensor:
-    """-inf for all but the top_k likeliest, and of those for all but the fewest that reach top_p.
+def _column(values: list, dtype: torch.dtype, like: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(values, dtype=dtype, device=like.device)[:, None]
 
-    scaled [N, vocab_size]; top_k int64 [N, 1], at most `look_at` or all of the vocabulary; top_p
-    float64 [N, 1]. Sorting a whole vocabulary costs a CPU more than the layers of a small model,
-    and the likeliest few usually settle where to cut: the others are looked at only if not.
+
+def _draw_any(scaled: torch.Tensor, params, u: torch.Tensor) -> torch.Tensor:
+    """A token of each row, of all; scaled [N, vocab_size], u float64 [N, 1] in [0, 1)."""
+    return _inverse_transform(scaled.exp_(), u)[:, 0]
+
+
+def _inverse_transform(weights: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """The first place [N, 1] in each row of weights whose running total passes u x total."""
+    running = weights.cumsum(dim=-1, dtype=torch.float64)
+    # right=True passes over weights of 0, which do not raise the running total. Only in a row of
+    # NaN, which the caller refuses, would no place be found.
+    place = torch.searchsorted(running, u * running[:, -1:], right=True)
+    return place.clamp(max=weights.shape[-1] - 1)
+
+
+def _draw_likely(scaled: torch.Tensor, params, u: torch.Tensor) -> torch.Tensor:
+    """A token of each row, of its top_k likeliest, and of those of the fewest that reach top_p.
+
+    Sorting a whole vocabulary costs a CPU more than the layers of a small model, and the likeliest
+    few usually settle where to cut: the others are looked at only if not.
     """
     vocab_size = scaled.shape[-1]
-    if scaled.is_cuda or look_at > vocab_size:  # a GPU sorts faster than it answers a question
-        look_at = vocab_size
-    total = scaled.exp().cumsum(dim=-1, dtype=torch.float64)[:, -1:]
+    limits = [min(p.top_k or vocab_size, vocab_size) for p in params]
+    top_k = _column(limits, torch.int64, scaled)
+    top_p = _column([p.top_p for p in params], torch.float64, scaled)
+    total = scaled.exp().sum(dim=-1, keepdim=True, dtype=torch.float64)
+    look_at = max([_FIRST_LOOK, *(k + 1 for k in limits if k < vocab_size)])
     while True:
-        likely = scaled.topk(look_at, dim=-1).values
-        running = likely.exp().cumsum(dim=-1, dtype=torch.float64)
+        # A GPU sorts faster than it answers whether that was enough.
+        if scaled.device.type != "cpu" or look_at > vocab_size:
+            look_at = vocab_size
+        likely, ids = scaled.topk(look_at, dim=-1)
+        weights = likely.exp()
+        running = weights.cumsum(dim=-1, dtype=torch.float64)
         in_top_k = running.gather(-1, top_k.clamp(max=look_at) - 1)
         goal = top_p * torch.where(top_k < vocab_size, in_top_k, total)
-        if look_at == vocab_size or bool((running[:, -1:] >= goal).all()):
+        num_kept = torch.minimum((running < goal).sum(dim=-1, keepdim=True) + 1, top_k)
+        last = likely.gather(-1, num_kept.clamp(max=look_at) - 1)
+        # Settled when something less likely was seen: then all equals of the last one were, too.
+        if look_at == vocab_size or bool((last > likely[:, -1:]).all()):
             break
-        look_at = min(8 * look_at, vocab_size)
-    num_kept = torch.minimum((running < goal).sum(dim=-1, keepdim=True) + 1, top_k)
-    last = likely.gather(-1, num_kept - 1)
-    above, equal = scaled > last, scaled == last
-    room_for_equals = num_kept - above.sum(dim=-1, keepdim=True)
-    keep = above | (equal & (equal.cumsum(dim=-1) <= room_for_equals))
-    return scaled.masked_fill(~keep, float("-inf"))
+        look_at *= 8
+    # Among equals topk keeps no order: put the lowest id first.
+    ids, order = ids.sort(dim=-1)
+    likely, by_likelihood = likely.gather(-1, order).sort(dim=-1, descending=True, stable=True)
+    kept = torch.arange(look_at, device=scaled.device) < num_kept
+    place = _inverse_transform(likely.exp() * kept, u)
+    return ids.gather(-1, by_likelihood).gather(-1, place)[:, 0]
