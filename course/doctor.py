@@ -77,14 +77,18 @@ class Report(list[Check]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
+        left = "style='text-align:left'"  # front ends set table cells to the right
         rows = "".join(
-            f"<tr><th scope='row'>{html.escape(check.name)}</th><td>{check.status}</td>"
-            f"<td>{html.escape(check.found)}</td><td>{html.escape(check.remedy)}</td></tr>"
+            f"<tr><th scope='row' {left}>{html.escape(check.name)}</th>"
+            + "".join(
+                f"<td {left}>{html.escape(text)}</td>"
+                for text in (check.status, check.found, check.remedy)
+            )
+            + "</tr>"
             for check in self
         )
-        head = "".join(
-            f"<th scope='col'>{title}</th>" for title in ("Check", "Status", "Found", "What to do")
-        )
+        titles = ("Check", "Status", "Found", "What to do")
+        head = "".join(f"<th scope='col' {left}>{title}</th>" for title in titles)
         return (
             f"<table><caption>Self-test of this machine. {html.escape(self.verdict)}</caption>"
             f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"

@@ -195,6 +195,7 @@ def test_what_is_allowed(tmp_path):
     outputs("figure", TWIN, output(text_html='<svg role="img" aria-label="blocks"></svg>'))(book)
     tagged("code", "raises-exception")(book)
     outputs("code", ERROR)(book)
+    at(book, "questions").update(source="check_yourself('a?')\n" * 40, metadata=HIDDEN)
     again = at(book, "numbers-again")
     again.source = "\n".join([again.source] * 20)
     again.metadata.update(course={"generated": True}, jupyter={"source_hidden": True})

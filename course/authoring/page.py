@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,7 +37,9 @@ def assemble(lesson: Lesson, lessons: dict[int, Entry], lab: Path | None) -> Not
         elif cell.kind == "markdown":
             cells.append(new_markdown_cell(cell.text, id=cell.id, metadata=_tagged(cell.tags)))
         else:
-            cells.append(new_code_cell(cell.text, id=cell.id, metadata=_tagged(cell.tags)))
+            hidden = {"jupyter": {"source_hidden": True}} if only_asks(cell.text) else {}
+            code = new_code_cell(cell.text, id=cell.id, metadata=_tagged(cell.tags) | hidden)
+            cells.append(code)
     again = numbers.computed_in([c.text for c in lesson.cells if c.kind == "markdown"])
     if again:
         cells.append(_generated("numbers-title", numbers.TITLE))
@@ -60,6 +63,23 @@ def assemble(lesson: Lesson, lessons: dict[int, Entry], lab: Path | None) -> Not
         }
     )
     return book
+
+
+def only_asks(code: str) -> bool:
+    """True for a cell of nothing but questions: collapsed, for its code holds the answers."""
+    try:
+        body = ast.parse(code).body
+    except SyntaxError:  # a magic line
+        return False
+    calls = [
+        node
+        for node in body
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and getattr(node.value.func, "id", "") == "check_yourself"
+    ]
+    others = [node for node in body if node not in calls]
+    return bool(calls) and all(isinstance(node, ast.ImportFrom) for node in others)
 
 
 def top(lesson: Lesson, lessons: dict[int, Entry], lab: Path | None) -> str:
@@ -92,6 +112,8 @@ def contents(lessons: dict[int, Entry]) -> str:
         for number, entry in sorted(lessons.items())
         if number
     ]
+    if not rows:
+        return "*This is the only lesson here so far.*"
     return "\n".join(["| lesson | what happens in it | minutes |", "| --- | --- | ---: |", *rows])
 
 

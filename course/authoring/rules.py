@@ -17,7 +17,7 @@ from nbformat import NotebookNode
 
 from course.authoring import numbers
 from course.authoring.bare_numbers import bare_numbers
-from course.authoring.page import OBJECTIVES
+from course.authoring.page import OBJECTIVES, only_asks
 
 CODE_LINES = 15
 WORDS = 80  # of prose in one cell
@@ -156,7 +156,8 @@ def lengths(book: NotebookNode) -> Iterator[str]:
             run = 0
             hidden = cell.metadata.get("jupyter", {}).get("source_hidden")
             count = len(cell.source.strip().splitlines())
-            if count > CODE_LINES and not (hidden and is_generated(cell)):
+            folded = hidden and (is_generated(cell) or only_asks(cell.source))
+            if count > CODE_LINES and not folded:
                 yield f"cell {cell.id!r}: {count} lines of code; at most {CODE_LINES}"
             continue
         if is_generated(cell):
