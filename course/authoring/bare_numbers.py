@@ -40,7 +40,7 @@ PLACE = "\ue000"  # stands for a number that the build set in; no digit, no lett
 
 def bare_numbers(book: NotebookNode) -> Iterator[str]:
     """Every number in an author's prose that nothing vouches for."""
-    in_code = _numbers_in_code(book)
+    in_code = numbers_in_code(book)
     reading = False
     for cell in book.cells:
         if cell.cell_type != "markdown" or cell.metadata.get("course", {}).get("generated"):
@@ -102,7 +102,8 @@ def _code_numbers(text: str) -> list[str]:
     return [number.replace("_", "") for number in found]
 
 
-def _numbers_in_code(book: NotebookNode) -> set[str]:
+def numbers_in_code(book: NotebookNode) -> set[str]:
+    """Every number that a code cell holds or prints."""
     known: set[str] = set()
     for cell in book.cells:
         if cell.cell_type == "code":

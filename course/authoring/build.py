@@ -1,7 +1,7 @@
 """Sources to notebooks: build them, or check that those stored are what the sources give.
 
-Only lessons so far. Labs, which give two notebooks from one source, will be a second reader and
-page of their own in front of the same ``finish``, ``write`` and ``compare``.
+Labs, which give two notebooks from one source, have a reader and a page of their own (labs.py) in
+front of the same ``tidy``, ``carry``, ``write`` and ``compare``.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Report:
     failure: str = ""
     diff: str = ""
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # worth saying, and nothing wrong
 
     @property
     def ok(self) -> bool:

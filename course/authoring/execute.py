@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
+from types import MappingProxyType
 
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
@@ -22,8 +23,10 @@ def execute(
     folder: Path,
     timeout: int = 120,
     on_cell: Callable[[int], None] = lambda index: None,
+    env: Mapping[str, str] = MappingProxyType({}),
 ) -> NotebookNode:
-    """Return an executed copy. ``folder``: the kernel's working directory; ``timeout``: s a cell.
+    """Return an executed copy. ``folder``: the kernel's working directory; ``timeout``: s a cell;
+    ``env``: environment variables of the kernel, beside this process's.
 
     A cell tagged ``raises-exception`` may raise. The user's own IPython settings are not read, and
     widgets show their static twins only.
@@ -43,7 +46,7 @@ def execute(
     )
     with tempfile.TemporaryDirectory() as home:
         try:
-            client.execute(env=os.environ | {"IPYTHONDIR": home, "COURSE_STATIC": "1"})
+            client.execute(env={**os.environ, "IPYTHONDIR": home, "COURSE_STATIC": "1", **env})
         except CellExecutionError as error:
             raise CellFailed(_message(notebook, f"{error.ename}: {error.evalue}")) from error
         except CellTimeoutError as error:

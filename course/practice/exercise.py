@@ -114,7 +114,8 @@ class Answers:
     """What gives an exercise away.
 
     mistakes: at least six. alternatives: at least three. why: the solution's reason, in Markdown.
-    shown: name of the mistake that the solution notebook shows.
+    shown: name of the mistake that the solution notebook shows; shown_part: the method of it that
+        is shown, where the whole class would be too long.
     equivalent: mutants of the reference that behave like it ("old line -> new line") and why.
     """
 
@@ -122,6 +123,7 @@ class Answers:
     alternatives: tuple[Alternative, ...]
     why: str
     shown: str = ""
+    shown_part: str = ""
     equivalent: dict[str, str] = field(default_factory=dict)
 
     def mistake(self, name: str) -> Mistake:

@@ -116,7 +116,7 @@ class MyEngine:
                 return False
             if path.exists():
                 self._keep(path, exercise.key)
-            _write(path, whole)
+            write_whole(path, whole)
         return True
 
     def _keep(self, path: Path, key: str) -> None:
@@ -124,7 +124,7 @@ class MyEngine:
         earlier = self.where / "history" / key
         earlier.mkdir(parents=True, exist_ok=True)
         number = 1 + max((int(p.stem) for p in earlier.glob("*.py") if p.stem.isdigit()), default=0)
-        _write(earlier / f"{number:04d}.py", old)
+        write_whole(earlier / f"{number:04d}.py", old)
 
     def note(self, entry: dict[str, Any]) -> None:
         """Add a line to the journal. OSError: it could not be written."""
@@ -184,7 +184,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _write(path: Path, content: str | bytes) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write beside, then put in place: the old file stays until the new one is whole."""
     data = content.encode() if isinstance(content, str) else content
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")

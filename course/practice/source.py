@@ -82,6 +82,16 @@ def cut_out(text: str, name: str, omit: tuple[str, ...] = ()) -> str:
     return "\n".join(kept)
 
 
+def cut_method(text: str, name: str) -> str:
+    """One method of the only class in a text, without the class's margin."""
+    (node,) = [n for n in ast.parse(text).body if isinstance(n, ast.ClassDef)]
+    for member in node.body:
+        if name in names_of(member):
+            lines = text.splitlines()[first_line(member) - 1 : member.end_lineno]
+            return dedent("\n".join(lines))
+    raise NoSource(f"{node.name} has no {name!r}")
+
+
 def reference_text(exercise: Exercise) -> str:
     """The right answer's text, as the solution notebook shows it."""
     module, _, name = exercise.symbol.partition(":")

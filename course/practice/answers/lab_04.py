@@ -441,6 +441,7 @@ POOL = Answers(
     *somebody* gives it back. In lesson 07 the same two methods carry prefix caching and forks.
     """,
     shown="each block of the list is checked on its own",
+    shown_part="free",
     equivalent={},
 )
 
