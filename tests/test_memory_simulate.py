@@ -161,6 +161,10 @@ def test_buddy_rounding_is_internal_and_counted_apart():
     assert summary.padding == 7
     summary = simulate(requests, make_policy("pow2", 32, 32))
     assert (summary.mean.internal, summary.padding) == (7, 7)
+    # the second comes after the first has left: 4 steps at 7 slots of padding, 4 at none
+    summary = simulate(make_requests([(5, 4), (4, 4)], [0, 4]), make_policy("buddy", 32, 32))
+    assert summary.num_steps == 8
+    assert summary.padding == 3.5
     summary = simulate(make_requests([(5, 5)]), make_policy("pow2", 32, 32))  # asks for 5 + 8
     assert (summary.mean.internal, summary.padding) == (6, 3)
 

@@ -17,6 +17,16 @@ def test_reserve_and_release():
     assert slabs.num_free == 0
 
 
+def test_the_lowest_free_slab_is_given():
+    slabs = SlabAllocator(64, 16)
+    for name in "ABCD":
+        slabs.reserve(name)
+    for name in "CAB":
+        slabs.release(name)
+    assert [slabs.reserve(name) for name in "EFG"] == [0, 16, 32]
+    assert slabs.first_slot("D") == 48
+
+
 def test_errors_leave_everything_as_it_was():
     slabs = SlabAllocator(64, 32)
     slabs.reserve("A")

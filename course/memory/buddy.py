@@ -17,6 +17,9 @@ class BuddyArena:
     at address 0; blocks of different parts never merge. Invariant: runs and holes tile the arena
     (less a tail shorter than ``min_block``, which is never given), every piece is a power of two
     that starts at a multiple of itself, and no two free twins exist.
+
+    ``largest_part`` is the largest block that the empty arena could give, ``usable`` the slots in
+    all its blocks.
     """
 
     def __init__(self, size: int, min_block: int = 1) -> None:
@@ -28,15 +31,15 @@ class BuddyArena:
         self.min_block = min_block
         self._runs: dict[int, int] = {}
         self._free_by_size: dict[int, list[int]] = {}
-        self._part_of: list[tuple[int, int]] = []  # (first slot, size) of each binary part
+        self.largest_part = 0
         start = 0
         for bit in reversed(range(size.bit_length())):
             part = 1 << bit
             if size & part and part >= min_block:
-                self._part_of.append((start, part))
+                self.largest_part = max(self.largest_part, part)
                 self._free_by_size[part] = [start]
                 start += part
-        self.num_free = start
+        self.usable = self.num_free = start
 
     @property
     def holes(self) -> list[tuple[int, int]]:
@@ -54,11 +57,6 @@ class BuddyArena:
     def largest_hole(self) -> int:
         """Slots of the largest free block: the largest request that would not be refused."""
         return max((size for size, offsets in self._free_by_size.items() if offsets), default=0)
-
-    @property
-    def largest_part(self) -> int:
-        """Slots of the largest block that the empty arena could give."""
-        return max((size for _, size in self._part_of), default=0)
 
     def rounded(self, size: int) -> int:
         """The block size that a request of ``size`` slots gets."""
@@ -98,13 +96,9 @@ class BuddyArena:
         self._check_run(offset)
         block = self._runs.pop(offset)
         self.num_free += block
-        part_start, part_size = next(part for part in self._part_of if offset < sum(part))
-        while block < part_size:
-            twin = part_start + ((offset - part_start) ^ block)
-            free_twins = self._free_by_size.get(block, [])
-            if twin not in free_twins:
-                break
-            free_twins.remove(twin)
+        # A whole part has no twin: what follows it is smaller.
+        while (twin := offset ^ block) in self._free_by_size.get(block, []):
+            self._free_by_size[block].remove(twin)
             offset = min(offset, twin)
             block *= 2
         self._add_free(offset, block)
@@ -126,10 +120,9 @@ class BuddyArena:
             assert size & (size - 1) == 0, f"the piece at {offset} has {size} slots"
             assert offset % size == 0, f"the piece of {size} slots at {offset} is not aligned"
             cursor = offset + size
-        assert cursor == sum(size for _, size in self._part_of), "pieces are missing at the end"
+        assert cursor == self.usable, f"the pieces end at {cursor}, the blocks at {self.usable}"
         assert self.num_free == sum(size for _, size in self.holes), "num_free is wrong"
         free = set(self.holes)
         for offset, size in free:
-            start, part = next(part for part in self._part_of if offset < sum(part))
-            twin = start + ((offset - start) ^ size)
-            assert size == part or (twin, size) not in free, f"free twins at {offset} and {twin}"
+            twin = offset ^ size
+            assert (twin, size) not in free, f"free twins of {size} slots at {offset} and {twin}"

@@ -154,7 +154,7 @@ class Server:
             if not preempted:
                 self._admit(step)
             self._enter_last_blocks(step)
-            segment = self._segment(step, 1 if preempted else None)
+            segment = self._segment(step)
             yield segment
             step += segment.num_steps
             self.time_s += segment.num_steps * segment.step_s
@@ -281,13 +281,13 @@ class Server:
             if run is not None and run.admitted == admitted:
                 self._internal += self._unused_at_end(run)
 
-    def _segment(self, step: int, most: int | None) -> Segment:
-        """What happens from this step on until something changes, ``most`` steps at most."""
+    def _segment(self, step: int) -> Segment:
+        """What happens from this step on until something changes."""
         batch = len(self._running)
         step_s = self.step_s(batch) if callable(self.step_s) else self.step_s
         if not (math.isfinite(step_s) and step_s > 0):
             raise ValueError(f"A step takes {step_s} s: it must be above 0, and finite.")
-        steps = self._steps_until_event(step, step_s) if most is None else most
+        steps = self._steps_until_event(step, step_s)
         taken = None
         if self.paged and steps > 1:
             later = self._phases[(step + np.arange(steps)) % self.paged.block_size]
@@ -344,4 +344,4 @@ class Server:
         # only slots behind the last whole block can be free and of no use
         size = self.paged.block_size
         behind = self.paged.pool_tokens - self.paged.pool.num_blocks * size
-        return range(asks, blocks_needed(asks, size) * size + behind) if behind else range(0)
+        return range(asks, blocks_needed(asks, size) * size) if behind else range(0)
