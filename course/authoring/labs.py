@@ -210,7 +210,10 @@ def top(lab: Lab, solved: bool, root: Path) -> str:
 
 
 def setup(lab: Lab, solved: bool) -> str:
-    """The imports of all answers, the check, and the pieces of earlier labs."""
+    """The imports of all answers, the check, and the pieces of earlier labs.
+
+    Names that the lab itself asks for are not imported: they are for the learner to give.
+    """
     lines: list[str] = []
     for exercise in lab.exercises:
         lines += [line for line in prelude(exercise).splitlines() if line not in lines]
@@ -218,7 +221,7 @@ def setup(lab: Lab, solved: bool) -> str:
     if lab.uses and not solved:
         names.append("resume")
     used = [registry.find(name) for name in lab.uses]
-    brought = {e.name for e in used}
+    brought = {e.name for e in [*used, *lab.exercises]}
     lines = [kept for line in lines if (kept := _without(line, brought))]
     lines.append(f"from course.practice import {', '.join(names)}")
     if solved:

@@ -38,20 +38,19 @@ print("A's table after its prompt:", example.TABLES["A"])
 # It has run for a week on a quiet server. It is wrong.
 
 # %%
-from course.engine.block_pool import BlockPool
-from course.engine.block_table import blocks_needed
+from course.engine import block_pool, block_table
 
 
 def faulty_growth(pool, table, num_tokens, block_size):
     """Make room for num_tokens tokens in all. False: there is no room, and nothing has changed."""
-    while len(table) < blocks_needed(num_tokens, block_size):
+    while len(table) < block_table.blocks_needed(num_tokens, block_size):
         if pool.num_free == 0:
             return False
         table += pool.allocate(1)
     return True
 
 
-pool, tables = BlockPool(4), {"A": [], "B": []}
+pool, tables = block_pool.BlockPool(4), {"A": [], "B": []}
 print("A to 9 tokens:", faulty_growth(pool, tables["A"], 9, block_size=4), tables["A"])
 print("B to 4 tokens:", faulty_growth(pool, tables["B"], 4, block_size=4), tables["B"])
 

@@ -98,7 +98,9 @@ def _untouched(verdict: Verdict) -> list[str]:
             "It is still as it was given. Mend it in the cell above, run it, then run this again."
         )
     else:
-        todo = "Replace the line that raises NotImplementedError, run the cell, then run this one."
+        many = len(exercise.blank) > 1
+        line = "lines that raise" if many else "line that raises"
+        todo = f"Replace the {line} NotImplementedError, run the cell, then run this one again."
     return [f"{exercise.label}: not yet.", todo]
 
 

@@ -343,6 +343,10 @@ def _count(number: int, block_size: int) -> Inputs:
     return {"num_tokens": number, "block_size": block_size}
 
 
+def _describe_count(inputs: Inputs) -> str:
+    return f"{inputs['num_tokens']} tokens, block size {inputs['block_size']}"
+
+
 NEEDED = Exercise(
     id="4.2",
     title="How many blocks",
@@ -363,6 +367,7 @@ NEEDED = Exercise(
         Probe(
             "a block is counted as soon as it is begun",
             _call_needed,
+            describe=_describe_count,
             examples=(_count(7, 4), _count(3, 4), _count(1, 16), _count(9, 4)),
             make=lambda r: _count(r.randint(1, 3000), r.choice([2, 3, 4, 5, 16, 31, 64])),
             cases=12,
@@ -370,13 +375,20 @@ NEEDED = Exercise(
         Probe(
             "no block more when the last one is just full",
             _call_needed,
+            describe=_describe_count,
             examples=(_count(8, 4), _count(16, 16)),
             make=lambda r: (lambda b: _count(b * r.randint(1, 90), b))(r.choice([1, 3, 4, 16])),
         ),
-        Probe("no tokens, no blocks", _call_needed, examples=(_count(0, 4), _count(0, 1))),
+        Probe(
+            "no tokens, no blocks",
+            _call_needed,
+            examples=(_count(0, 4), _count(0, 1)),
+            describe=_describe_count,
+        ),
         Probe(
             "very large counts come out to the block",
             _call_needed,
+            describe=_describe_count,
             examples=(_count(2**60 + 1, 4),),
             make=lambda r: _count(2**55 + r.randrange(2**50), r.choice([3, 5, 16])),
             cases=4,
@@ -384,6 +396,7 @@ NEEDED = Exercise(
         Probe(
             "impossible sizes are refused",
             _refuse_needed,
+            describe=_describe_count,
             examples=(_count(-1, 4), _count(5, 0), _count(5, -4)),
         ),
     ),
@@ -960,7 +973,7 @@ def measured_empty_slots(block_size: int) -> float:
     """Mean number of empty slots at the end of a table, over 2,000 requests of the Azure mix."""
     from course.workload.lengths import mix
 
-    totals = [p + o for p, o in mix("azure_conv_2023").sample(2000, seed=4)]
+    totals = [sum(lengths) for lengths in mix("azure_conv_2023").sample(2000, seed=4)]
     return sum(-total % block_size for total in totals) / len(totals)
 
 
