@@ -72,6 +72,14 @@ def test_the_film_moves_and_stays_quick(paged):
         film.set("step", 25)
 
 
+def test_the_live_view_follows(paged):
+    film = pool_film(paged, step=1)
+    live = film.make_live()
+    live.parts["step"].value = paged.fullest
+    assert film.state["step"] == paged.fullest
+    assert f"After step {paged.fullest}" in live.picture.value
+
+
 def test_an_empty_recording_is_refused():
     with pytest.raises(ValueError, match="nothing was recorded"):
         pool_film(Recording())

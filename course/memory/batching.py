@@ -213,12 +213,13 @@ def _whole_batches(run: BatchRun, max_wait: float, cost: StepCost) -> None:
     queue, clock = list(run.jobs), 0.0
     while queue:
         wanted = queue[: run.max_batch]
-        if math.isinf(max_wait) or len(wanted) == 1:
-            clock = max(clock, wanted[-1].arrival)  # the batch is full, or nobody else will come
+        full, patience = wanted[-1].arrival, wanted[0].arrival + max_wait
+        if math.isinf(max_wait):  # a static server must know that nobody else will come
+            clock = max(clock, full)
+        elif len(wanted) == run.max_batch:
+            clock = max(clock, min(full, patience))
         else:
-            full, patience = wanted[-1].arrival, wanted[0].arrival + max_wait
-            clock = max(clock, min(full, patience) if len(wanted) == run.max_batch else patience)
-            clock = max(clock, wanted[0].arrival)
+            clock = max(clock, patience)
         batch = [job for job in wanted if job.arrival <= clock]
         queue = queue[len(batch) :]
         padded = len(batch) * max(job.prompt for job in batch)  # short prompts are filled up

@@ -49,28 +49,35 @@ def refresh(widget: "Widget") -> None:
     live = widget.live
     if live is None:
         return
-    for control in widget.controls():
-        part = live.parts[control.name]
-        if isinstance(control, Choice):
-            pairs = control.pairs()
-            part.unobserve_all("value")
-            if [tuple(o) for o in part.options] != pairs:
-                part.options = pairs
-            part.value = widget.state[control.name] if pairs else None
-            part.disabled = not pairs
-            _observe(widget, control.name, part)
-        elif isinstance(control, Steps | Number) and part.value != widget.state[control.name]:
-            part.value = widget.state[control.name]
-        if isinstance(control, Steps):
-            step = widget.state[control.name]
-            live.parts[control.name + " back"].disabled = step == 0
-            live.parts[control.name + " next"].disabled = step == control.last
+    live.busy = True  # what is set here has not been moved by anybody
+    try:
+        for control in widget.controls():
+            part, value = live.parts[control.name], widget.state.get(control.name)
+            match control:
+                case Choice():
+                    pairs = control.pairs()
+                    if [tuple(option) for option in part.options] != pairs:
+                        part.options = pairs
+                    part.disabled = not pairs
+                    if pairs and part.value != value:
+                        part.value = value
+                case Number():
+                    part.min, part.max = min(part.min, control.low), max(part.max, control.high)
+                    part.value = value
+                    part.min, part.max = control.low, control.high
+                case Steps():
+                    part.value = value
+                    live.parts[control.name + " back"].disabled = value == 0
+                    live.parts[control.name + " next"].disabled = value == control.last
+    finally:
+        live.busy = False
     live.picture.value = widget.picture.html(live=True)
 
 
 def _observe(widget: "Widget", name: str, part: Any) -> None:
     def moved(change: dict) -> None:
-        if change["new"] != widget.state[name]:
+        busy = widget.live is not None and widget.live.busy
+        if not busy and change["new"] != widget.state[name]:
             widget.set(name, change["new"])
 
     part.observe(moved, "value")

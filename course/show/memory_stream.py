@@ -80,6 +80,12 @@ def run_stream(memory: Policy, stream: Sequence[Arrival], max_steps: int = 400) 
             notes.append(f"{request.name} enters")
         for name in before:
             notes += _write(memory, name, written)
+        coming = any(r.step > step for r in stream)
+        if before == list(written) and before and not coming and _stuck(before, notes):
+            raise ValueError(
+                f"in step {step} nobody can go on: {', '.join(before)} hold all blocks and each "
+                "needs one more. A server would preempt one; take a larger pool or shorter requests"
+            )
         if waiting:
             notes.append(_refusal(memory, waiting[0]))
         holdings = [Holding(written[n], requests[n].final, memory.held(n)) for n in written]
@@ -108,6 +114,10 @@ def _write(memory: Policy, name: str, written: dict[str, int]) -> list[str]:
         blocks = ", ".join(str(start // memory.block_size) for start, _ in new)
         return [f"{name} takes block {blocks}"]
     return []
+
+
+def _stuck(running: list[str], notes: list[str]) -> bool:
+    return sum("stands still" in note for note in notes) == len(running)
 
 
 def _refusal(memory: Policy, request: Arrival) -> str:

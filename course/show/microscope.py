@@ -59,17 +59,13 @@ class address_microscope(Widget):
         super().__init__({"request": request, "token": token, "head": head}, show)
 
     def controls(self) -> list:
+        # a request that is not there is refused by its own control
         most = self.num_tokens.get(self.state["request"], 1) - 1
         return [
             Choice("request", "Request", list(self.tables), row=False),
             Number("token", "Token", 0, most),
             Number("head", "KV head", 0, self.shape.num_kv_heads - 1),
         ]
-
-    def set(self, name: str, value: object) -> None:
-        if name == "request" and value in self.tables:
-            self.state["token"] = min(self.state["token"], self.num_tokens[str(value)] - 1)
-        super().set(name, value)
 
     def address(self) -> dict[str, int]:
         """Every number on the way from the token to its byte."""
@@ -102,19 +98,16 @@ class address_microscope(Widget):
             f"slot {a['slot']}, bytes {a['first byte']} to {a['first byte'] + a['bytes'] - 1}; "
             f"{self._program_words(a)}."
         )
-        size, heads, block, row = self.block_size, self.shape.num_kv_heads, *self._where(a)
+        size, heads = self.block_size, self.shape.num_kv_heads
+        block, row = a["physical block"], a["row in block"]
         caption = (
-            f"{s['token']} = {a['logical block']} × {size} + {row}; entry {a['logical block']} of the "
-            f"table is {block}; slot = {block} × {size} + {row} = {a['slot']}; byte = ({a['slot']} × "
-            f"{heads} + {s['head']}) × {self.shape.head_dim} × {self.bytes_per_value} = "
-            f"{a['first byte']:,}."
+            f"{s['token']} = {a['logical block']} × {size} + {row}; entry {a['logical block']} of "
+            f"the table is {block}; slot = {block} × {size} + {row} = {a['slot']}; byte = "
+            f"({a['slot']} × {heads} + {s['head']}) × {self.shape.head_dim} × "
+            f"{self.bytes_per_value} = {a['first byte']:,}."
         )
         rows = [("", "value"), *a.items()]
         return Picture(d.svg(alt), alt, caption, rows)
-
-    @staticmethod
-    def _where(a: dict) -> tuple[int, int]:
-        return a["physical block"], a["row in block"]
 
     def _logical(self, d: Drawing, a: dict, look) -> None:
         s, size = self.state, self.block_size

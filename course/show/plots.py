@@ -18,7 +18,7 @@ from course.show.plot_style import LINE_STYLES, MARKERS, direct_label, new_figur
 from course.show.svg import Drawing
 from course.show.text import cell
 
-COLOURS = ("#004488", "#9A6F00", "#B04558", "#117733", "#7A4A8C", "#5B6270")
+COLOURS = ("#004488", "#8F6700", "#B04558", "#117733", "#7A4A8C", "#5B6270")
 Line = tuple[Sequence[float], Sequence[float]]
 
 

@@ -78,6 +78,7 @@ class Live:
     box: Any
     parts: dict[str, Any] = field(default_factory=dict)
     picture: Any = None
+    busy: bool = False
 
 
 class Widget(Shown):
@@ -141,7 +142,8 @@ class Widget(Shown):
                 raise ValueError(f"{name!r} is a button and has no positions")
         before, frames = dict(self.state), []
         for label, value in values:
-            self.state[name] = value
+            self.state |= before | {name: value}
+            self._settle()
             frames.append((label, self.draw()))
         self.state.clear()
         self.state.update(before)
@@ -169,13 +171,21 @@ class Widget(Shown):
         if not fits:
             raise ValueError(f"{control.label} must be {wanted}, got {value!r}")
 
+    def _settle(self) -> None:
+        """Where one control decides what another may be: bring the other back into its range."""
+        for control in self.controls():
+            match control:
+                case Choice():
+                    values = [value for _, value in control.pairs()]
+                    if self.state[control.name] not in values:
+                        self.state[control.name] = values[0] if values else None
+                case Number():
+                    value = max(control.low, min(self.state[control.name], control.high))
+                    self.state[control.name] = value
+
     def _redraw(self) -> None:
         start = perf_counter()
-        for control in self.controls():  # a menu whose options have changed falls back to its first
-            if isinstance(control, Choice):
-                values = [value for _, value in control.pairs()]
-                if self.state[control.name] not in values:
-                    self.state[control.name] = values[0] if values else None
+        self._settle()
         self.picture = self.draw()
         if self.live is not None:
             from course.show.live import refresh
