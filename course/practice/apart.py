@@ -42,17 +42,39 @@ def match_apart(
 ) -> list[int]:
     """For each text: in how many of these cases, from the first on, it gives these outcomes.
 
-    One process for all of them; a text that ends it, and those after it, agree in none.
+    One process for all of them; a text that ends it, or is too slow, agrees in none.
     """
     job = {
         "exercise": exercise.key,
-        "texts": texts,
         "cases": [[case.probe.behaviour, case.inputs] for case, _ in pairs],
         "outcomes": [outcome for _, outcome in pairs],
     }
     limit = sum(case.probe.seconds for case, _ in pairs) + SLACK
-    lines = _talk(job, [START] + [limit] * len(texts))
-    return [*(line.get("agreed", 0) for line in lines), *[0] * len(texts)][: len(texts)]
+    found: list[int] = []
+    while len(found) < len(texts):
+        left = texts[len(found) :]
+        lines = _talk({**job, "texts": left}, [START] + [limit] * len(left))
+        found += [line.get("agreed", 0) for line in lines] or [0]
+    return found
+
+
+def outcomes_apart(exercise: Exercise, cases: list[Case], texts: list[str]) -> list[list[Outcome]]:
+    """The outcomes of several answers, in one process as long as none of them ends it."""
+    job = {
+        "exercise": exercise.key,
+        "texts": texts,
+        "cases": [[case.probe.behaviour, case.inputs] for case in cases],
+    }
+    limits = [START] + [case.probe.seconds + SLACK for _ in texts for case in cases]
+    lines = _talk(job, limits)
+    count = len(cases)
+    whole = [lines[n * count : (n + 1) * count] for n in range(len(texts))]
+    return [
+        found
+        if len(found) == count and not any("died" in o or "timeout" in o for o in found)
+        else run_apart(exercise, cases, text)
+        for found, text in zip(whole, texts, strict=True)
+    ]
 
 
 def _one_process(exercise: Exercise, cases: list[Case], text: str) -> list[Outcome]:

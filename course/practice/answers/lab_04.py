@@ -442,7 +442,6 @@ POOL = Answers(
     """,
     shown="each block of the list is checked on its own",
     shown_part="free",
-    equivalent={},
 )
 
 # ---- 4.2 ----------------------------------------------------------------------------------------
@@ -717,7 +716,6 @@ SLOTS = Answers(
     and a slot of -1 is a real place in most arrays.
     """,
     shown="the second block is taken to lie right after the first",
-    equivalent={},
 )
 
 # ---- 4.4 ----------------------------------------------------------------------------------------
@@ -976,8 +974,8 @@ GROWTH = Answers(
     """,
     shown="a new block begins when the remainder is 1",
     equivalent={
-        "if num_missing > 0: -> if num_missing >= 0:": "allocate(0) gives an empty list",
-        "if num_missing > 0: -> if True:": "",
+        "grow_table: if num_missing > 0: -> if num_missing >= 0:": "allocate(0) gives no block",
+        "grow_table: if num_missing > 0: -> if num_missing > -1:": "allocate(0) gives no block",
     },
 )
 
@@ -1187,6 +1185,9 @@ FIND_FAULT = Answers(
     The engine runs the same checks after every step of its tests (`course/engine/invariants.py`).
     """,
     shown="two requests with the same block are taken for a fault",
+    equivalent={
+        "find_fault: return None -> (dropped)": "a function without a return gives None",
+    },
 )
 
 # ---- 4.7 ----------------------------------------------------------------------------------------
