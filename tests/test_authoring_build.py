@@ -1,6 +1,8 @@
 """The build as a whole, on a small course of its own: run, store, check, refuse."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -251,3 +253,36 @@ def test_a_cell_may_raise_when_it_says_so(root):
     raising = '# %% tags=["raises-exception"]\nraise MemoryError("full")\n\n# %%\nnum_blocks, used'
     put(root, "00_first", "First", lambda t: t.replace("# %%\nnum_blocks, used", raising))
     assert built(root).ok
+
+
+def nbval(notebook: Path) -> subprocess.CompletedProcess:
+    """The way in which `make test` runs notebooks again."""
+    options = ["-p", "course.authoring.nbval_plugin", "--nbval", "--nbval-current-env", "-q"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, str(notebook)]
+    return subprocess.run(command, cwd=notebook.parent, capture_output=True, text=True, timeout=120)
+
+
+def test_a_new_run_is_compared_with_the_stored_outputs(done):
+    picture = (
+        """display({"text/html": f'<img alt="x" src="data:image/png;base64,{data}">'}, raw=True)"""
+    )
+    code = f"data = base64.b64encode(b'some' * 9).decode()\n{picture}\nused / num_blocks"
+    put(
+        done,
+        "00_first",
+        "First",
+        lambda t: t.replace("used / num_blocks\n\n# %% [m", code + "\n\n# %% [m"),
+    )
+    built(done)
+    assert (again := nbval(first(done))).returncode == 0, again.stdout
+    stored = first(done).read_text()
+    # Another machine draws the same picture in other bytes: that alone is no difference.
+    first(done).write_text(stored.replace("base64,c29tZ", "base64,b3RoZ"))
+    assert first(done).read_text() != stored
+    assert (again := nbval(first(done))).returncode == 0, again.stdout
+    # A number that the notebook no longer computes is one.
+    first(done).write_text(stored.replace("num_blocks = 16\\n", "num_blocks = 17\\n"))
+    assert first(done).read_text() != stored
+    again = nbval(first(done))
+    assert again.returncode == 1
+    assert "num_blocks = 17" in again.stdout
