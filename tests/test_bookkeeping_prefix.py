@@ -313,6 +313,31 @@ class TestWindow:
         assert kv.cached_tokens(make("1", range(50, 57))) == 0
 
 
+@pytest.mark.parametrize("window", [None, *range(1, 12)])
+@pytest.mark.parametrize("block_size", [1, 2, 3])
+def test_longest_hit_of_every_set_of_blocks(block_size, window):
+    chain = [b"a", b"b", b"c", b"d", b"e"]
+    for present in product([True, False], repeat=5):
+        cache = PrefixCache()
+        for block_id, (block_hash, is_present) in enumerate(zip(chain, present, strict=True)):
+            if is_present:
+                cache.publish(block_id, block_hash)
+
+        def usable(length, present=present):
+            """Is every block there that the token after `length` blocks sees, and the last one?"""
+            first_position = 0 if window is None else max(0, length * block_size - window + 1)
+            return all(present[min(first_position // block_size, length - 1) : length])
+
+        best = max([0, *(length for length in range(1, 6) if usable(length))])
+        found = cache.longest_hit(chain, block_size, window)
+        assert len(found) == best
+        for logical_block, block_id in enumerate(found):
+            seen = (
+                window is None or (logical_block + 1) * block_size > best * block_size - window + 1
+            )
+            assert block_id == (logical_block if seen else -1)
+
+
 class TestChain:
     def test_E1_full_blocks_only_and_chained(self):
         first, second = hash_blocks(range(6), 3)
@@ -498,23 +523,6 @@ class AgainstADict(RuleBasedStateMachine):
     def clear(self):
         self.cache.clear()
         self.model.clear()
-
-    @rule(chain=st.lists(hashes, max_size=4), window=st.sampled_from([None, 1, 2, 3, 5, 9]))
-    def longest_hit(self, chain, window):
-        size = 2
-        found = self.cache.longest_hit(chain, size, window)
-
-        def usable(length):
-            """Is every block there that the token after `length` blocks can see?"""
-            if length == 0:
-                return True
-            first_position = 0 if window is None else max(0, length * size - window + 1)
-            seen = range(min(first_position // size, length - 1), length)
-            return all(chain[i] in self.model.values() for i in seen)
-
-        assert len(found) == max(n for n in range(len(chain) + 1) if usable(n))
-        for block_id, block_hash in zip(found, chain, strict=False):
-            assert block_id == -1 or self.model[block_id] == block_hash
 
     @invariant()
     def agree(self):

@@ -70,7 +70,8 @@ def check_kv_manager(kv: "KVManager") -> None:
             known = kv.prefix_cache.hash_of(block_id)
             written = (logical_block + 1) * kv.block_size <= request.num_computed_tokens
             demand(
-                known is None or (written and [known] == block_hashes[logical_block : logical_block + 1]),
+                known is None
+                or (written and [known] == block_hashes[logical_block : logical_block + 1]),
                 f"block {block_id} of {request_id!r} is published with a hash that is not "
                 f"the one of its tokens, or before it was full",
             )

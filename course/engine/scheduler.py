@@ -208,7 +208,6 @@ class Scheduler:
         """The last step failed before its update: forget it and compute what runs once more."""
         if self._step is not None:
             self._step = None
-            self._fork_copies.clear()
             while self.running:
                 self._preempt_newest()
 
