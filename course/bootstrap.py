@@ -36,9 +36,24 @@ from course.pins import (
 
 OLDEST, NEWEST = (3, 11), (3, 13)
 FIRST_NOTEBOOK = "notebooks/00_start_here.ipynb"
-LAB_SETTINGS = {
-    # JupyterLab asks about news at its first start unless this is decided for it.
-    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}
+# Settings files of JupyterLab, below an environment's folder.
+NO_NEWS = {
+    # It asks about news at its first start unless this is decided for it.
+    "share/jupyter/lab/settings/overrides.json": {
+        "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}
+    }
+}
+NO_NBGRADER = {
+    # nbgrader is here for its file format and tests; its menu and buttons are for teachers.
+    "etc/jupyter/labconfig/page_config.json": {"disabledExtensions": {"@jupyter/nbgrader": True}},
+    "etc/jupyter/jupyter_server_config.json": {
+        "ServerApp": {
+            "jpserver_extensions": {
+                f"nbgrader.server_extensions.{part}": False
+                for part in ("assignment_list", "course_list", "formgrader", "validate_assignment")
+            }
+        }
+    },
 }
 # pip would act on these and put packages elsewhere than into .venv, or refuse to.
 STRAY = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PYTHONHOME", "PYTHONPATH")
@@ -331,7 +346,8 @@ class Setup:
                 self.step("environment", self.make_environment)
                 self.step("packages", self.install_packages)
                 self.step("model", self.fetch_model)
-                self.step("settings", lambda: write_lab_settings(self.venv))
+                settings = {**NO_NEWS, **NO_NBGRADER}
+                self.step("settings", lambda: write_settings(self.venv, settings))
         except PermissionError as error:
             raise SetupError(
                 f"{error.filename or self.root} cannot be written ({error.strerror}).",
@@ -545,18 +561,30 @@ class Setup:
         os.replace(partial, self.stamp_file)
 
 
-def write_lab_settings(prefix: Path) -> str:
-    """JupyterLab's defaults for this environment; settings of its own that are there stay."""
-    path = prefix / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        settings = {}
-    if all(settings.get(key) == value for key, value in LAB_SETTINGS.items()):
-        return "in place"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**settings, **LAB_SETTINGS}, indent=2) + "\n", encoding="utf-8")
-    return "written"
+def merged(old: dict, new: dict) -> dict:
+    """``old`` with the values of ``new`` set in it, level by level."""
+    both = dict(old)
+    for key, value in new.items():
+        nested = isinstance(value, dict) and isinstance(old.get(key), dict)
+        both[key] = merged(old[key], value) if nested else value
+    return both
+
+
+def write_settings(prefix: Path, files: dict[str, dict]) -> str:
+    """Set values in an environment's settings files; other values that are there stay."""
+    result = "in place"
+    for name, values in files.items():
+        path = prefix / name
+        try:
+            old = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            old = {}
+        if merged(old, values) != old:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(merged(old, values), indent=2)
+            path.write_text(text + "\n", encoding="utf-8")
+            result = "written"
+    return result
 
 
 # --- Commands -----------------------------------------------------------------------------------
@@ -564,7 +592,8 @@ def write_lab_settings(prefix: Path) -> str:
 
 def lab_command(python: Path, root: Path, extra: list[str]) -> list[str]:
     """How JupyterLab is started here."""
-    command = [str(python), "-m", "jupyterlab", f"--ServerApp.root_dir={root}"]
+    # WARN keeps the address on the screen and dozens of lines about extensions off it.
+    command = [str(python), "-m", "jupyterlab", "--log-level=WARN", f"--ServerApp.root_dir={root}"]
     if (root / FIRST_NOTEBOOK).exists():
         command.append(f"--LabApp.default_url=/lab/tree/{FIRST_NOTEBOOK}")
     else:
@@ -636,7 +665,7 @@ def finish(root: Path) -> None:
     setup.venv = Path(sys.prefix)
     setup.log.parent.mkdir(exist_ok=True)
     setup.step("model", setup.fetch_model)
-    setup.step("settings", lambda: write_lab_settings(setup.venv))
+    setup.step("settings", lambda: write_settings(setup.venv, NO_NEWS))
 
 
 def parser() -> argparse.ArgumentParser:

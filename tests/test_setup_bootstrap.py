@@ -122,14 +122,26 @@ def test_first_run_does_everything_and_a_second_nothing(stub, template, capsys):
     assert "as before" in capsys.readouterr().out
 
 
-def test_lab_asks_nobody_about_news(ready, template):
-    path = ready / ".venv/share/jupyter/lab/settings/overrides.json"
+def test_lab_asks_nobody_about_news_and_shows_no_teachers_menu(ready):
+    venv = ready / ".venv"
+    path = venv / "share/jupyter/lab/settings/overrides.json"
     notification = json.loads(path.read_text())["@jupyterlab/apputils-extension:notification"]
     assert notification == {"fetchNews": "false"}
-    path.write_text('{"mine": {"a": 1}}')
-    assert bootstrap.write_lab_settings(ready / ".venv") == "written"
-    assert json.loads(path.read_text())["mine"] == {"a": 1}
-    assert bootstrap.write_lab_settings(ready / ".venv") == "in place"
+    page = json.loads((venv / "etc/jupyter/labconfig/page_config.json").read_text())
+    assert page == {"disabledExtensions": {"@jupyter/nbgrader": True}}
+    server = json.loads((venv / "etc/jupyter/jupyter_server_config.json").read_text())
+    assert not any(server["ServerApp"]["jpserver_extensions"].values())
+
+
+def test_settings_of_others_stay(tmp_path):
+    path = tmp_path / "a" / "b.json"
+    path.parent.mkdir()
+    path.write_text('{"theirs": 1, "both": {"theirs": 2, "ours": 0}}')
+    ours = {"a/b.json": {"both": {"ours": {"x": 3}}}}
+    assert bootstrap.write_settings(tmp_path, ours) == "written"
+    told = {"theirs": 1, "both": {"theirs": 2, "ours": {"x": 3}}}
+    assert json.loads(path.read_text()) == told
+    assert bootstrap.write_settings(tmp_path, ours) == "in place"
 
 
 def test_a_changed_list_is_installed_and_other_settings_are_not_a_change(ready, template):
@@ -657,3 +669,4 @@ def test_finish_serves_the_environment_that_runs_it(stub, monkeypatch):
     assert "--require-hashes" in args
     assert "--no-deps" in args
     assert (stub / "conda/share/jupyter/lab/settings/overrides.json").exists()
+    assert not (stub / "conda/etc").exists()  # a hub may want nbgrader as it is
