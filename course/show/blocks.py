@@ -173,18 +173,25 @@ def block_table_figure(
         d.text(24, y + slot + 21, "table", 12, fill=MUTED)
         for place, block_id in enumerate(table):
             x = 76 + place * (block_size * slot + 12)
+            given_back = block_id < 0
             for row in range(block_size):
                 position = place * block_size + row
                 kind = "live" if position < num_tokens[name] else "reserved"
                 said = (words or {}).get(name)
                 label = str(said[position]) if said and position < len(said) else str(position)
-                label = label if kind == "live" else ""
-                draw_word_slot(d, x + row * slot, y, slot, kind, name, label)
-            d.rect(x, y, block_size * slot, slot, stroke=INK, stroke_width=1.4)
+                if given_back:
+                    draw_slot(d, x + row * slot, y, slot, "free")
+                    d.text(x + (row + 0.5) * slot, y + slot * 0.6, position, 12, "middle", MUTED)
+                else:
+                    shown = label if kind == "live" else ""
+                    draw_word_slot(d, x + row * slot, y, slot, kind, name, shown)
+            edge = OUTLINE if given_back else INK
+            d.rect(x, y, block_size * slot, slot, stroke=edge, stroke_width=1.4)
             middle = x + block_size * slot / 2
             d.rect(middle - 24, y + slot + 5, 48, 23, "#FFFFFF", look.edge, 1.6, radius=4)
-            said = "given back" if block_id < 0 else block_id
-            d.text(middle, y + slot + 21.5, said, 14, "middle", INK, "600", mono=True)
+            d.text(middle, y + slot + 21.5, block_id, 14, "middle", INK, "600", mono=True)
+            if given_back:
+                d.text(middle + 32, y + slot + 21, "given back", 12, fill=MUTED)
             if block_id >= 0 and name == follow:
                 links.append((middle, y + slot + 28, block_id, look.edge))
     held = "; ".join(f"{n}: tokens {num_tokens[n]}, table {list(t)}" for n, t in tables.items())

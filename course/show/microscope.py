@@ -190,11 +190,11 @@ class address_microscope(Widget):
         first = a["KV head"] * group
         d.text(24, y, "4  read by the Triton program", 13, fill=MUTED)
         d.text(24, y + 25, self._program_words(a), 14.5, weight="600", mono=True)
-        heads = f"{first} to {first + group - 1}" if group > 1 else f"{first}"
+        heads = f"heads {first} to {first + group - 1}" if group > 1 else f"head {first}"
         d.text(
             24,
             y + 47,
-            f"once, for query heads {heads} of {self.state['request']}",
+            f"once, for query {heads} of {self.state['request']}",
             12.5,
             fill=MUTED,
         )

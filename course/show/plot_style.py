@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from course.show.palette import PAPER
+
 STYLE_FILE = str(Path(__file__).with_name("course.mplstyle"))
 LINE_STYLES = ("-", "--", "-.", ":", (0, (6, 2, 1.5, 2, 1.5, 2)), (0, (1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -50,7 +52,10 @@ def new_figure(
 
 def direct_label(ax: Any, x: float, y: float, text: str, colour: str, **kwargs: Any) -> None:
     """Words at a line's end instead of a legend: the eye need not go back and forth."""
+    from matplotlib.patheffects import withStroke
+
     options = {"xytext": (7, 0), "va": "center", "ha": "left", "fontsize": 10} | kwargs
+    options["path_effects"] = [withStroke(linewidth=3, foreground=PAPER)]
     ax.annotate(
         text, (x, y), textcoords="offset points", color=colour, annotation_clip=False, **options
     )

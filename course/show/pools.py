@@ -86,8 +86,9 @@ class memory_map(Widget):
         now = {title: self.at(title, step) for title in self.days}
         under = 52 + grid
         d = Drawing(760, under + 180)
+        left = (760 - len(now) * (PANEL + GAP) + GAP) / 2
         for place, (title, snap) in enumerate(now.items()):
-            x = 28 + place * (PANEL + GAP)
+            x = left + place * (PANEL + GAP)
             d.text(x, 36, title, 17, weight="700")
             d.text(x + PANEL, 36, f"{len(snap.running)} running", 12.5, "end", MUTED)
             size = self.block_size if title == "paged" else None
@@ -100,8 +101,8 @@ class memory_map(Widget):
             d.text(
                 x, under + 67, f"waiting: {queue}", 12.5, weight="700" if snap.waiting else "normal"
             )
-            for line, words in enumerate(_wrap("; ".join(snap.notes) or "one token each", 36)[:3]):
-                d.text(x, under + 87 + 15 * line, words, 11.5, fill=MUTED)
+            for line, words in enumerate(_wrap("; ".join(snap.notes) or "one token each", 35)[:3]):
+                d.text(x, under + 87 + 15 * line, words, 11.8, fill=MUTED)
         draw_memory_key(d, 28, under + 130, 720, list(MEMORY))
         if self.visitors:
             d.text(732, under + 141, "v, w: short visitors", 12, "end", MUTED)

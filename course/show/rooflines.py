@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from course.show.display import ShownPicture
 from course.show.figures import figure
 from course.show.palette import INK, MUTED
-from course.show.plot_style import MARKERS, new_figure, style
+from course.show.plot_style import MARKERS, direct_label, new_figure, style
 from course.show.plots import COLOURS, _heading
 from course.show.text import cell
 
@@ -93,10 +93,9 @@ def _draw(points, peak_flops, bandwidth, ridge, device, title):
         colour = COLOURS[index % 6]
         ax.plot([x], [y], MARKERS[index % 6], color=colour, ms=9, mec=INK, mew=0.8, zorder=3)
         beyond = x > (ridge * right) ** 0.5
-        ax.annotate(
-            name, (x, y), xytext=(-9 if beyond else 10, -15), textcoords="offset points",
-            ha="right" if beyond else "left", color=colour, fontweight="bold",
-        )  # fmt: skip
+        side = "right" if beyond else "left"
+        place = {"xytext": (-9 if beyond else 10, -15), "ha": side, "va": "baseline"}
+        direct_label(ax, x, y, name, colour, fontweight="bold", **place)
     ax.set_xlabel("FLOP per byte read (arithmetic intensity)")
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     ax.yaxis.set_major_formatter(lambda value, _: _si(value, ""))

@@ -95,7 +95,9 @@ def html_table(table: Mapping | Rows, caption: str = "") -> str:
             for value, side in zip(row[1:], sides[1:], strict=True)
         )
         lines.append(f"<tr>{first}{rest}</tr>")
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    title = ""
+    if caption:
+        title = f'<caption style="text-align:left;padding:2px 10px">{escape(caption)}</caption>'
     return (
         f'<table style="border-collapse:collapse;margin:4px 0">{title}'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"

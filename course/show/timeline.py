@@ -153,7 +153,7 @@ class scheduler_timeline(Widget):
         for line, request in enumerate(day.requests):
             middle = top + line * lane + lane / 2
             look = request_style(request)
-            d.text(LEFT - 8, middle + 4, request, min(lane, 12.5), "end", weight="600")
+            d.text(LEFT - 8, middle + 4, request, min(lane * 0.86, 12.5), "end", weight="600")
             bars = day.bars(request)
             if bars and bars[0][0] > day.arrivals[request]:
                 came, began = day.arrivals[request] * scale, bars[0][0] * scale
