@@ -85,6 +85,24 @@ def test_I13_windows(block_size, window):
             assert got == expected
 
 
+@pytest.mark.parametrize("window", [1, 2, 4])
+@pytest.mark.parametrize("num_blocks", [2, 3, 4])
+def test_a_window_that_fits_serves_without_end(num_blocks, window):
+    unbounded = 0
+    for block_size in (1, 2, 3):
+        for budget in range(1, 8):
+            kv = KVManager(num_blocks, block_size, sliding_window=window)
+            if kv.longest_sequence(budget) == num_blocks * block_size:
+                continue
+            unbounded += 1
+            engine = ShadowEngine(kv, budget=budget)
+            prompt = [1, 2, 3, 4, 5] * 4
+            for got, expected in serve(engine, [(prompt, {"max_tokens": 9, "ignore_eos": True})]):
+                assert got == expected
+                assert len(got[0][0]) == 9
+    assert unbounded or (num_blocks, window) == (2, 4)
+
+
 @pytest.mark.parametrize("num_blocks", [8, 12, 17, 40])
 def test_I13_slabs(num_blocks):
     engine = ShadowEngine(SlabKVManager(num_blocks, 4, 30), budget=12)
@@ -261,7 +279,7 @@ class Serving(RuleBasedStateMachine):
 
 TestServing = Serving.TestCase
 TestServing.settings = settings(
-    max_examples=120,
+    max_examples=300,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -502,4 +502,4 @@ class Manager(RuleBasedStateMachine):
 
 
 TestManager = Manager.TestCase
-TestManager.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestManager.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)

@@ -358,6 +358,14 @@ class TestBudget:
         assert sampled == [0, 0, 1, 1]
         assert request.num_output_tokens == 2
 
+    def test_K2_a_token_for_an_unfinished_prompt_is_ignored(self):
+        s = scheduler(budget=4)
+        request = add(s, "0", 6, max_tokens=1)
+        assert s.update(s.schedule(), {"0": 9}) == []
+        assert request.output_token_ids == []
+        assert s.update(s.schedule(), {"0": 8}) == [request]
+        assert request.output_token_ids == [8]
+
     def test_K5_a_long_prompt_does_not_hold_up_a_decode(self):
         s = scheduler(30, 4, budget=8)
         add(s, "0", 4, max_tokens=12)

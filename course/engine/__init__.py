@@ -7,6 +7,7 @@ can be imported where torch cannot be installed.
 from importlib import import_module
 
 _HOME = {
+    "FreeList": "free_list",
     "BlockPool": "block_pool",
     "OutOfBlocks": "block_pool",
     "DoubleFree": "block_pool",
@@ -23,6 +24,8 @@ _HOME = {
     "Request": "request",
     "RequestStatus": "request",
     "KVManager": "kv_manager",
+    "HitStats": "hit_stats",
+    "InvariantError": "invariants",
     "SlabKVManager": "slab",
     "Scheduler": "scheduler",
     "SchedulerConfig": "scheduler",

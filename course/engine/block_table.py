@@ -2,7 +2,7 @@
 
 A request's block table is a plain list: entry i is the block that holds its tokens
 i * block_size to (i + 1) * block_size - 1. An entry of -1 marks a block that was given back
-because no later token can see it (see sliding windows in kv_manager.py).
+because no later token can see it (see sliding_window.py).
 """
 
 from collections.abc import Iterable, Sequence

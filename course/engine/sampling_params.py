@@ -77,7 +77,7 @@ class SamplingParams:
         for value in values:
             if isinstance(value, bool) or not isinstance(value, Integral):
                 raise ValueError(f"stop_token_ids has {value!r}; {wanted}")
-            if not 0 <= value <= MAX_TOKEN_ID:
+            if not 0 <= int(value) <= MAX_TOKEN_ID:
                 raise ValueError(f"stop_token_ids has {value}; {wanted}")
         return tuple(int(value) for value in values)
 

@@ -141,9 +141,9 @@ class Scheduler:
     def update(self, step: Step, sampled: dict[str, int]) -> list[Request]:
         """Note what the step computed and sampled; return the requests that it finished.
 
-        sampled: the new token id of each request in step.samples; those of requests that were
-        aborted since `schedule` may be missing and are ignored. ValueError, and nothing changed,
-        for another missing or foreign one, or for a step that is not the latest.
+        sampled: the new token id of each request in step.samples. Those of requests that finished
+        since `schedule` may be missing and are ignored. ValueError, and nothing changed, if another
+        is missing or foreign, or for a step that is not the latest.
         """
         if step is not self._step:
             raise ValueError("update() takes the step that schedule() returned last, and only once")

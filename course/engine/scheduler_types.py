@@ -58,11 +58,14 @@ class Step:
     def checked_tokens(self, sampled: dict[str, int]) -> dict[str, int]:
         """The sampled tokens as plain integers, if there is one for each of `samples`.
 
-        ValueError if one is missing (only finished requests may lack theirs), foreign, or no id.
+        ValueError if one is missing (only finished requests may lack theirs), if one is for a
+        request that is not in this step, or if it is no token id.
         """
-        expected = {request.request_id for request in self.samples}
         required = {request.request_id for request in self.samples if not request.is_finished}
-        wrong = (required - sampled.keys()) | (sampled.keys() - expected)
+        known = {request.request_id for request in self.samples}
+        # A prompt that is not computed to its end samples nothing; a token for it is ignored.
+        known |= {request.request_id for request, _, _ in self.scheduled}
+        wrong = (required - sampled.keys()) | (sampled.keys() - known)
         if wrong:
             raise ValueError(f"one token for each of step.samples; not so for {sorted(wrong)[:5]}")
         tokens = {request_id: index(token_id) for request_id, token_id in sampled.items()}
