@@ -42,7 +42,7 @@ class Transformers:
 
     def __init__(self, path: str, dtype: str):
         import torch
-        import transformers
+        import transformers  # type: ignore[import-not-found]  # a peer, only measured if there
 
         folder, file = os.path.split(path)
         self.model = transformers.AutoModelForCausalLM.from_pretrained(
