@@ -5,14 +5,9 @@ from functools import partial
 import torch
 
 from course.engine.attention_batch import check_batch, check_window
-from course.engine.triton_support import triton_status
+from course.engine.triton_support import choose_backend
 
-BACKENDS = ("reference", "torch", "triton")
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-
-
-class BackendUnavailable(RuntimeError):
-    """The backend that was asked for cannot run here; the message says why and what to do."""
 
 
 class AttentionPlan:
@@ -45,26 +40,25 @@ class AttentionPlan:
             raise ValueError(f"num_splits={num_splits!r}: give an int >= 1, or None to choose")
         tensors = (block_tables, context_lens, query_start_loc)
         self.batch = None
-        if self.backend != "triton" or not any(getattr(t, "is_cuda", False) for t in tensors):
-            self.batch = check_batch(*tensors, block_size, sliding_window)
+        if self.backend == "triton" and any(getattr(t, "is_cuda", False) for t in tensors):
+            from course.engine.triton_attention import TritonAttention
 
-        if self.backend == "reference":
-            from course.engine.attention_reference import reference_attention
+            limits = (num_splits, max_context_len, max_query_len)
+            self._compute = TritonAttention(*tensors, block_size, sliding_window, *limits)
+            return
+        self.batch = batch = check_batch(*tensors, block_size, sliding_window)
+        if self.backend == "triton":
+            from course.engine.triton_attention import TritonAttention
 
-            self._compute = partial(reference_attention, self.batch)
+            self._compute = TritonAttention.from_batch(batch, self.device, num_splits)
         elif self.backend == "torch":
             from course.engine.attention_torch import TorchAttention
 
-            self._compute = TorchAttention(self.batch, self.device)
+            self._compute = TorchAttention(batch, self.device)
         else:
-            from course.engine.triton_attention import TritonAttention
+            from course.engine.attention_reference import reference_attention
 
-            if self.batch is not None:
-                self._compute = TritonAttention.from_batch(self.batch, self.device, num_splits)
-            else:
-                self._compute = TritonAttention(
-                    *tensors, block_size, sliding_window, num_splits, max_context_len, max_query_len
-                )
+            self._compute = partial(reference_attention, batch)
 
     def attend(
         self, q, keys, values, key_scales=None, value_scales=None, *, scale=None, return_lse=False
@@ -111,23 +105,3 @@ class AttentionPlan:
                 f"block_tables name block {self.batch.num_blocks_named - 1}, "
                 f"the cache has blocks 0 to {num_blocks - 1}"
             )
-
-
-def choose_backend(name: str, device: torch.device) -> str:
-    """The backend that "auto" means on this device, or `name` if it can run there."""
-    if name == "auto":  # on a CPU without asking: Triton's mode is fixed when it is imported
-        on_gpu = device.type == "cuda" and triton_status().mode == "compiled"
-        return "triton" if on_gpu else "torch"
-    if name not in BACKENDS:
-        raise ValueError(f"backend {name!r}: there are {', '.join(BACKENDS)} and auto")
-    if name == "triton":
-        status = triton_status()
-        problem = status.problem
-        if status.mode == "compiled" and device.type != "cuda":
-            problem = (
-                f"the tensors are on {device}, and compiled kernels run on a GPU: move them to "
-                "cuda, or start Python with TRITON_INTERPRET=1 to run the kernels here, slowly"
-            )
-        if problem:
-            raise BackendUnavailable(f"backend 'triton' cannot run here: {problem}")
-    return name

@@ -88,7 +88,7 @@ class DecodeRows:
             self.mask = torch.from_numpy(mask).to(device)
 
     def attend(self, q, keys, values, key_scales, value_scales, scale, return_lse):
-        pairs, group, longest = self.shape  # pairs of (sequence, KV head)
+        pairs, group, _ = self.shape  # pairs of (sequence, KV head)
         queries = q.reshape(pairs, group, -1).float() * scale  # fp32 first: fp16 could overflow
         k = self._gather(keys, key_scales).transpose(1, 2)
         if self.mask is None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from course.engine.block_table import blocks_needed, slot_mapping
+from course.engine.triton_support import choose_backend
 from course.sizing import ModelShape
 
 
@@ -51,11 +52,12 @@ class PagedKVCache:
             )
         size = (shape.num_layers, num_blocks, block_size, shape.num_kv_heads, shape.head_dim)
         self.shape, self.num_blocks, self.block_size = shape, num_blocks, block_size
-        self.dtype, self.write_backend = dtype, write_backend
+        self.dtype = dtype
         # empty, not zeros: the operating system hands out a page when it is first written.
         self.keys = torch.empty(size, dtype=dtype, device=device)
         self.values = torch.empty(size, dtype=dtype, device=device)
         self.device = self.keys.device
+        self.write_backend = choose_backend(write_backend, self.device)
         self._tensors = [self.keys, self.values]  # everything that moves when a block moves
 
     @property
@@ -113,14 +115,19 @@ class PagedKVCache:
                     "(one slot a token; use slot -1 for a token that is not to be written)"
                 )
         rows, slots = checked.rows, checked.slots
-        if slots.is_cuda and rows is None:
-            rows = (slots >= 0).nonzero().flatten()
+        if slots.is_cuda and rows is None and self.write_backend != "triton":
+            rows = (slots >= 0).nonzero().flatten()  # the kernel masks; here they are counted
             slots = slots[rows]
         if rows is not None:
             k, v = k.index_select(0, rows), v.index_select(0, rows)
         self._store(layer, k, v, slots)
 
     def _store(self, layer: int, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> None:
+        if self.write_backend == "triton":
+            from course.engine.triton_write import write_to_slots
+
+            write_to_slots(self.keys[layer], self.values[layer], k, v, slots)
+            return
         self.keys[layer].flatten(0, 1).index_copy_(0, slots, k.to(self.dtype))
         self.values[layer].flatten(0, 1).index_copy_(0, slots, v.to(self.dtype))
 

@@ -7,8 +7,8 @@
 
 import torch
 
-from course.engine.attention_plan import AttentionPlan, BackendUnavailable
-from course.engine.triton_support import triton_status
+from course.engine.attention_plan import AttentionPlan
+from course.engine.triton_support import BackendUnavailable, triton_status
 
 __all__ = [
     "AttentionPlan",

@@ -7,6 +7,12 @@ from functools import cache
 
 import torch
 
+BACKENDS = ("reference", "torch", "triton")
+
+
+class BackendUnavailable(RuntimeError):
+    """The backend that was asked for cannot run here; the message says why and what to do."""
+
 
 @dataclass(frozen=True)
 class TritonStatus:
@@ -55,3 +61,32 @@ def triton_status() -> TritonStatus:
         "no GPU is visible to PyTorch: set TRITON_INTERPRET=1 before Python starts to run the "
         "kernels in Triton's interpreter (slow, for study), or use the torch backend",
     )
+
+
+def choose_backend(name: str, device: torch.device) -> str:
+    """The backend that "auto" means on this device, or `name` if it can run there."""
+    if name == "auto":  # on a CPU without asking: Triton's mode is fixed when it is imported
+        on_gpu = device.type == "cuda" and triton_status().mode == "compiled"
+        return "triton" if on_gpu else "torch"
+    if name not in BACKENDS:
+        raise ValueError(f"backend {name!r}: there are {', '.join(BACKENDS)} and auto")
+    if name == "triton":
+        status = triton_status()
+        problem = status.problem
+        if status.mode == "compiled" and device.type != "cuda":
+            problem = (
+                f"the tensors are on {device}, and compiled kernels run on a GPU: move them to "
+                "cuda, or start Python with TRITON_INTERPRET=1 to run the kernels here, slowly"
+            )
+        if problem:
+            raise BackendUnavailable(f"backend 'triton' cannot run here: {problem}")
+    return name
+
+
+def refuse_bfloat16_in_interpreter(*dtypes: torch.dtype) -> None:
+    """ValueError where Triton would go on and give wrong numbers."""
+    if torch.bfloat16 in dtypes and triton_status().mode == "interpreter":
+        raise ValueError(
+            "bfloat16 gives wrong numbers in Triton's interpreter: use float32 or float16 here, "
+            "or run on a GPU"
+        )
