@@ -139,10 +139,22 @@ def test_the_microscope_finds_the_element_that_numpy_finds(name):
 
 def test_the_microscope_names_the_program():
     microscope = address_microscope("C", token=5, head=1, num_splits=2, show=False)
-    assert "program (sequence 2, KV head 1, split 1)" in microscope.picture.alt
+    assert "program sequence 2, KV head 1, split 1, turn 0 of its loop" in microscope.picture.alt
+    assert "paged_decode_kernel (2, 1, 1)" in microscope.picture.data
     assert "query heads 3 to 5 of C" in microscope.picture.data
     microscope.set("request", "B")  # B has fewer tokens: the place moves with it
     assert microscope.state["token"] == 4
+
+
+def test_the_microscope_deals_out_a_context_as_the_kernel_does():
+    """9 tokens in tiles of 2 are 5 tiles; two splits take 3 and 2 of them."""
+    microscope = address_microscope(num_splits=2, tile=2, show=False)
+    seen = []
+    for token in range(9):
+        microscope.set("token", token)
+        a = microscope.address()
+        seen.append((a["split"], a["turn of its loop"]))
+    assert seen == [(0, 0), (0, 0), (0, 1), (0, 1), (0, 2), (0, 2), (1, 0), (1, 0), (1, 1)]
 
 
 @pytest.mark.parametrize(
@@ -151,6 +163,8 @@ def test_the_microscope_names_the_program():
         ({"token": 9}, "Token must be 0 to 8, got 9"),
         ({"head": 2}, "KV head must be 0 to 1"),
         ({"request": "Z"}, "Request must be one of"),
+        ({"num_splits": 0}, "must be 1 or more"),
+        ({"tile": 0}, "must be 1 or more"),
         ({"tables": {"A": [7]}, "num_tokens": {"A": 9}}, "A has 9 tokens and 1 blocks"),
     ],
 )

@@ -26,9 +26,10 @@ class address_microscope(Widget):
 
     tables, num_tokens: block tables and tokens written of each request. shape: the model whose
     layout is read (one layer of it: ``[num_blocks, block_size, num_kv_heads, head_dim]``).
-    bytes_per_value: 2 for fp16. num_splits: programs that share a request's blocks (split-KV); 1:
-    one program reads them all. ValueError for a token that is not written or a head that is not
-    there.
+    bytes_per_value: 2 for fp16. num_splits: programs that share a request's context (split-KV); 1:
+    one program reads it all. tile: tokens that a program reads in one turn of its loop (``TILE`` of
+    ``paged_decode_kernel``); None: a block. ValueError for a token that is not written or a head
+    that is not there.
     """
 
     def __init__(
@@ -44,12 +45,16 @@ class address_microscope(Widget):
         num_blocks: int = 16,
         bytes_per_value: int = 2,
         num_splits: int = 1,
+        tile: int | None = None,
         show: bool = True,
     ):
         self.tables = {n: list(t) for n, t in (tables or TABLES).items()}
         self.num_tokens = dict(num_tokens or NUM_TOKENS)
         self.shape, self.block_size, self.num_blocks = shape, block_size, num_blocks
         self.bytes_per_value, self.num_splits = bytes_per_value, num_splits
+        self.tile = block_size if tile is None else tile
+        if num_splits < 1 or self.tile < 1:
+            raise ValueError(f"num_splits {num_splits} and tile {tile} must be 1 or more")
         for name, table in self.tables.items():
             need = blocks_needed(self.num_tokens[name], block_size)
             if not 1 <= need <= len(table):
@@ -74,14 +79,15 @@ class address_microscope(Widget):
         block = self.tables[s["request"]][logical]
         slot = block * size + row
         element = (slot * shape.num_kv_heads + s["head"]) * shape.head_dim
-        blocks = blocks_needed(self.num_tokens[s["request"]], size)
-        per_split = -(-blocks // self.num_splits)
+        # As paged_decode_kernel deals out a context: in whole tiles, evenly, the last may get less.
+        tiles = -(-self.num_tokens[s["request"]] // self.tile)
+        split, turn = divmod(s["token"] // self.tile, -(-tiles // self.num_splits))
         return {
             "logical block": logical, "row in block": row, "physical block": block, "slot": slot,
             "first element": element, "first byte": element * self.bytes_per_value,
             "bytes": shape.head_dim * self.bytes_per_value,
             "sequence": list(self.tables).index(s["request"]), "KV head": s["head"],
-            "split": logical // per_split,
+            "split": split, "turn of its loop": turn,
         }  # fmt: skip
 
     def draw(self) -> Picture:
@@ -96,7 +102,7 @@ class address_microscope(Widget):
             f"Token {s['token']} of {s['request']}, KV head {s['head']}: logical block "
             f"{a['logical block']}, physical block {a['physical block']}, row {a['row in block']}, "
             f"slot {a['slot']}, bytes {a['first byte']} to {a['first byte'] + a['bytes'] - 1}; "
-            f"{self._program_words(a)}."
+            f"read by program {self._program_words(a)}."
         )
         size, heads = self.block_size, self.shape.num_kv_heads
         block, row = a["physical block"], a["row in block"]
@@ -188,17 +194,15 @@ class address_microscope(Widget):
         y = self._row_y + 74
         group = self.shape.num_attention_heads // self.shape.num_kv_heads
         first = a["KV head"] * group
-        d.text(24, y, "4  read by the Triton program", 13, fill=MUTED)
-        d.text(24, y + 25, self._program_words(a), 14.5, weight="600", mono=True)
         heads = f"heads {first} to {first + group - 1}" if group > 1 else f"head {first}"
-        d.text(
-            24,
-            y + 47,
-            f"once, for query {heads} of {self.state['request']}",
-            12.5,
-            fill=MUTED,
-        )
+        d.text(24, y, "4  read by the Triton program", 13, fill=MUTED)
+        ids = f"paged_decode_kernel ({a['sequence']}, {a['KV head']}, {a['split']})"
+        d.text(24, y + 25, ids, 15, weight="600", mono=True)
+        said = f"{self._program_words(a)}; once, for query {heads} of {self.state['request']}"
+        d.text(24, y + 47, said, 12.5, fill=MUTED)
 
     def _program_words(self, a: dict) -> str:
-        words = f"program (sequence {a['sequence']}, KV head {a['KV head']}"
-        return words + (f", split {a['split']})" if self.num_splits > 1 else ")")
+        return (
+            f"sequence {a['sequence']}, KV head {a['KV head']}, split {a['split']}, "
+            f"turn {a['turn of its loop']} of its loop"
+        )

@@ -101,7 +101,7 @@ class memory_map(Widget):
             d.text(
                 x, under + 67, f"waiting: {queue}", 12.5, weight="700" if snap.waiting else "normal"
             )
-            for line, words in enumerate(_wrap("; ".join(snap.notes) or "one token each", 35)[:3]):
+            for line, words in enumerate(_wrap("; ".join(snap.notes) or "one token each", 33)[:3]):
                 d.text(x, under + 87 + 15 * line, words, 11.8, fill=MUTED)
         draw_memory_key(d, 28, under + 130, 720, list(MEMORY))
         if self.visitors:
