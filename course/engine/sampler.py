@@ -57,10 +57,12 @@ def sample(
     if not len(params):
         return []
     best, tokens = logits.max(dim=-1)  # the first of equals
-    drawn = [i for i, p in enumerate(params) if p.temperature > 0]
-    cut = [i for i in drawn if params[i].top_p < 1 or 0 < params[i].top_k < logits.shape[-1]]
-    free = [i for i in drawn if i not in set(cut)]
-    step = _ROWS_AT_ONCE if logits.device.type == "cpu" else len(drawn)
+    free, cut = [], []  # rows to draw, from all tokens or from the likeliest
+    for i, p in enumerate(params):
+        if p.temperature > 0:
+            is_cut = p.top_p < 1 or 0 < p.top_k < logits.shape[-1]
+            (cut if is_cut else free).append(i)
+    step = _ROWS_AT_ONCE if logits.device.type == "cpu" else len(params)
     for rows, draw in ((free, _draw_any), (cut, _draw_likely)):
         for some in (rows[at : at + step] for at in range(0, len(rows), step)):
             chosen = [params[i] for i in some]
