@@ -35,15 +35,11 @@ class Parting:
     error: float | None = None
     limit: float | None = None
 
-    def words(self) -> str:
+    def words(self, unit: str = "") -> str:
         """What was expected and what came, in one line."""
         match self.why:
             case "type":
-                wanted, got = kind_of(self.expected), kind_of(self.got)
-                return (
-                    f"expected {_a(wanted)} ({words(self.expected, 40)})   "
-                    f"got {_a(got)} ({words(self.got, 40)})"
-                )
+                return f"expected {_typed(self.expected)}   got {_typed(self.got)}"
             case "length":
                 return f"expected {len(self.expected)} entries   got {len(self.got)}"
             case "keys":
@@ -52,7 +48,8 @@ class Parting:
                 )
             case "shape" | "dtype":
                 return f"expected {self.why} {self.expected}   got {self.got}"
-        line = f"expected {words(self.expected)}   got {words(self.got)}"
+        unit = unit and unit + " "
+        line = f"expected {unit}{words(self.expected)}   got {unit}{words(self.got)}"
         if self.limit is not None and self.error is not None:
             line += f"   (off by {self.error:.2g}, allowed {self.limit:.2g})"
         return line
@@ -197,7 +194,11 @@ def _attempts(expected: dict, got: dict) -> str:
     return ""
 
 
-def _a(noun: str) -> str:
+def _typed(node: Any) -> str:
+    """A value after its type: "a list ([1, 2])"."""
+    noun = kind_of(node)
     if noun == "NoneType":
         return "None"
-    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
+    article = "an" if noun[0] in "aeiou" else "a"
+    shown = words(node, 40)
+    return f"{article} {noun}" if tag(node) == "$array" else f"{article} {noun} ({shown})"

@@ -42,6 +42,7 @@ class Probe:
         Inputs are JSON: numbers, strings, lists, dicts. Large arrays are drawn in ``drive`` from a
         seed that stands in the inputs.
     describe: the inputs in a few words. place: where two results part, in the learner's terms.
+    unit: what a value is called: "slot" gives "expected slot 4   got slot 32".
     tolerance: for floats; none means equal to the last bit.
     needs: names from ``NEEDS``, such as "triton"; without them the verdict is "not run here".
     optional: does not stand in the way of passing where it cannot run.
@@ -56,6 +57,7 @@ class Probe:
     cases: int = 6
     describe: Callable[[Inputs], str] = _describe
     place: Callable[[Parting, Inputs], str] = _place
+    unit: str = ""
     tolerance: Tolerance | None = None
     needs: tuple[str, ...] = ()
     optional: bool = False

@@ -26,13 +26,13 @@ def lines(verdict: Verdict, saved: str = "", again: str = "") -> list[str]:
     if failure is None:
         found += _not_run(verdict)
         return found[:MAX_LINES]
-    found += _failure(failure)
+    found += _failure(failure, verdict.exercise.kind == "data")
     found += _cause(verdict, failure)
     end = _others(verdict, failure)
     if verdict.printed.strip():
         count = len(verdict.printed.strip().splitlines())
         end.append(f"Your code printed {_count(count, 'line')} while it was checked; not shown.")
-    if again:
+    if again and any(probe.make for probe in verdict.exercise.probes):
         end.append(f"The same inputs again: {again}")
     room = MAX_LINES - len(end)
     if len(found) > room:
@@ -67,7 +67,8 @@ def _headline(verdict: Verdict) -> str:
     held = len(verdict.behaviours) - sum(
         len(verdict.in_state(s)) for s in (PARTS, UNWRITTEN, NOT_RUN)
     )
-    return f"{verdict.exercise.label}: {held} of {len(verdict.behaviours)} behaviours hold."
+    hold = "holds" if held == 1 else "hold"
+    return f"{verdict.exercise.label}: {held} of {len(verdict.behaviours)} behaviours {hold}."
 
 
 def _passed(verdict: Verdict, saved: str) -> list[str]:
@@ -106,14 +107,14 @@ def _untouched(verdict: Verdict) -> list[str]:
 
 def _not_run(verdict: Verdict) -> list[str]:
     found = []
-    for behaviour in verdict.not_run:
+    for behaviour in verdict.in_state(NOT_RUN):
         found.append(f"– not run here: {behaviour.probe.behaviour}")
         found.append(f"    {behaviour.outcome['not_run']}")
     found.append("What was not run does not count as passed. All that could run here holds.")
     return found
 
 
-def _failure(failure: Behaviour) -> list[str]:
+def _failure(failure: Behaviour, is_data: bool) -> list[str]:
     assert failure.case is not None
     probe, case, outcome = failure.probe, failure.case, failure.outcome
     told = probe.describe(case.inputs)
@@ -144,7 +145,10 @@ def _failure(failure: Behaviour) -> list[str]:
         place = probe.place(failure.parting, case.inputs)
         if place:
             found += _cut("    " + place)
-        found += _cut("    " + failure.parting.words())
+        told = failure.parting.words(probe.unit)
+        if is_data and isinstance(failure.parting.got, str):  # it says itself what is wrong
+            told = failure.parting.got
+        found += _cut("    " + told)
     return found
 
 

@@ -805,7 +805,7 @@ def _growth(body: str) -> str:
 GROWTH = Answers(
     mistakes=(
         Mistake(
-            "a refused request keeps the blocks that it got before the pool ran out",
+            "a refused request keeps the blocks it got before the pool ran out",
             "The promise is: False, and nothing has changed. Know how many are missing before you "
             "take the first.",
             code=_growth("""
@@ -817,7 +817,7 @@ GROWTH = Answers(
             """),
         ),
         Mistake(
-            "a new block begins when the remainder is 1",
+            "a new block is only taken when the remainder is 1",
             "That holds when tokens come one at a time and a block has more than one slot. A "
             "prompt brings many at once: compare the two counts instead.",
             code=_growth("""
@@ -972,7 +972,7 @@ GROWTH = Answers(
     comparison is right for a prompt of many tokens, for one token at a time and for a block size
     of 1: there is no remainder to think about.
     """,
-    shown="a new block begins when the remainder is 1",
+    shown="a new block is only taken when the remainder is 1",
     equivalent={
         "grow_table: if num_missing > 0: -> if num_missing >= 0:": "allocate(0) gives no block",
         "grow_table: if num_missing > 0: -> if num_missing > -1:": "allocate(0) gives no block",

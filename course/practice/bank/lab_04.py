@@ -27,24 +27,24 @@ def play_pool(pool_class: Any, inputs: Inputs) -> list[dict[str, Any]]:
         entry: dict[str, Any] = {}
         if action == "allocate":
             result = attempt(lambda who=who, rest=rest: pool.allocate(rest[0]), *REFUSALS)
+            entry |= {"what came of it": result.get("raised"), "something wrong": "nothing"}
             if "raised" not in result:
                 ids = int_list(result["returned"], f"allocate({rest[0]})")
-                entry["got"] = len(ids)
-                taken = [i for name, others in held.items() for i in others if name != who]
-                entry["problem"] = _problem(ids, taken, inputs["num_blocks"])
+                taken = [i for name, others in held.items() if name != who for i in others]
+                entry["what came of it"] = f"{len(ids)} blocks"
+                entry["something wrong"] = _problem(ids, taken, inputs["num_blocks"])
                 held[who] = list(ids)
                 ids.append(-7)  # the list is the caller's: what happens to it is not the pool's
-            else:
-                entry |= result
         else:
             ids = _ids(who, held)
             method = pool.share if action == "share" else pool.free
             result = attempt(lambda method=method, ids=ids: method(ids), *REFUSALS)
-            entry["result"] = result.get("raised", "done")
-            if entry["result"] in ("ValueError", "IndexError", "DoubleFree") and (
+            came = result.get("raised", "no error")
+            if came in ("ValueError", "IndexError", "DoubleFree") and (
                 action == "share" or any(type(name) is int for name in who)
             ):
-                entry["result"] = "refused"  # any of these will do here
+                came = "an error"  # any of these will do here
+            entry["what came of it"] = came
         entry["free blocks"] = pool.num_free
         entry["owners"] = {name: [pool.ref_count(i) for i in ids] for name, ids in held.items()}
         log.append(entry)
@@ -61,13 +61,13 @@ def _problem(ids: list[int], taken: list[int], num_blocks: int) -> str:
         return "a block twice in one answer"
     if set(ids) & set(taken):
         return "a block that somebody else holds"
-    return "none"
+    return "nothing"
 
 
 def _ids(names: list, held: dict[str, list[int]]) -> Any:
     ids: list[int] = []
     for name in names:
-        ids += [name] if type(name) is int else held[name.strip("()")]
+        ids += [name] if type(name) is int else held.get(name.strip("()"), [])
     once = any(type(name) is str and name.startswith("(") for name in names)
     return iter(ids) if once else ids
 
@@ -76,7 +76,8 @@ def _operation(operation: list) -> str:
     action, who, *rest = operation
     if action == "allocate":
         return f"{who} = allocate({rest[0]})"
-    return f"{action}({' + '.join(str(name) for name in who)})"
+    told = " + ".join(str(name) for name in who) or "[]"
+    return f"{action}(iter({told.strip('()')}))" if told.startswith("(") else f"{action}({told})"
 
 
 def _describe_pool(inputs: Inputs) -> str:
@@ -90,8 +91,7 @@ def _place_pool(parting: Parting, inputs: Inputs) -> str:
     number, *rest = parting.path
     where = f"after {_operation(inputs['operations'][int(number)])}"
     if len(rest) >= 2 and rest[0] == "owners":
-        block = f", its block number {rest[2]} (from 0)" if len(rest) > 2 else ""
-        return f"{where}: owners of {rest[1]}'s blocks{block}"
+        return f"{where}: owners of {rest[1]}" + (f"[{rest[2]}]" if len(rest) > 2 else "")
     return f"{where}: {rest[0] if rest else 'what came back'}"
 
 
@@ -344,7 +344,16 @@ def _count(number: int, block_size: int) -> Inputs:
 
 
 def _describe_count(inputs: Inputs) -> str:
-    return f"{inputs['num_tokens']} tokens, block size {inputs['block_size']}"
+    tokens = "token" if inputs["num_tokens"] == 1 else "tokens"
+    return f"{inputs['num_tokens']} {tokens}, block size {inputs['block_size']}"
+
+
+def _begun(random: Random) -> Inputs:
+    """A last block that is begun and not full."""
+    block_size = random.choice([2, 3, 4, 5, 16, 31, 64])
+    return _count(
+        block_size * random.randint(0, 90) + random.randint(1, block_size - 1), block_size
+    )
 
 
 NEEDED = Exercise(
@@ -369,7 +378,7 @@ NEEDED = Exercise(
             _call_needed,
             describe=_describe_count,
             examples=(_count(7, 4), _count(3, 4), _count(1, 16), _count(9, 4)),
-            make=lambda r: _count(r.randint(1, 3000), r.choice([2, 3, 4, 5, 16, 31, 64])),
+            make=_begun,
             cases=12,
         ),
         Probe(
@@ -511,6 +520,7 @@ SLOTS = Exercise(
             cases=20,
             describe=_describe_table,
             place=_place_position,
+            unit="slot",
         ),
         Probe(
             "positions in any order, some of them twice",
@@ -520,6 +530,7 @@ SLOTS = Exercise(
             cases=8,
             describe=_describe_positions,
             place=_place_position,
+            unit="slot",
         ),
         Probe(
             "any sequence of blocks, positions that can be read only once",
@@ -529,6 +540,7 @@ SLOTS = Exercise(
             cases=3,
             describe=_describe_table,
             place=_place_position,
+            unit="slot",
         ),
         Probe(
             "a position past the table is refused",
@@ -562,6 +574,7 @@ SLOTS = Exercise(
             cases=4,
             describe=_describe_positions,
             place=_place_position,
+            unit="slot",
         ),
     ),
 )
@@ -742,7 +755,7 @@ GROWTH = Exercise(
     title="Find the bug: mend growth",
     symbol="course.practice.answers.lab_04:grow_table",
     kind="mend",
-    start="a refused request keeps the blocks that it got before the pool ran out",
+    start="a refused request keeps the blocks it got before the pool ran out",
     points=2,
     minutes=10,
     difficulty=2,
@@ -825,9 +838,9 @@ def _look(find_fault: Any, inputs: Inputs) -> str:
     return "a fault"
 
 
-def _sound(random: Random, full: bool = False, empty: bool = False) -> Inputs:
+def _sound(random: Random, full: bool = False, empty: bool = False, most: int = 14) -> Inputs:
     """A state that a right pool can be in; a block may stand in several tables."""
-    num_blocks = random.randint(5, 14)
+    num_blocks = random.randint(5, most)
     ids = random.sample(range(num_blocks), num_blocks)
     used = 0 if empty else num_blocks if full else random.randint(3, num_blocks - 2)
     tables: dict[str, list[int]] = {"A": [], "B": [], "C": []}
@@ -850,11 +863,11 @@ def _state(num_blocks: int, free: list[int], tables: dict[str, list[int]]) -> In
     }
 
 
-def _broken(how: str, random: Random) -> Inputs:
+def _broken(how: str, random: Random, most: int = 14) -> Inputs:
     """A state that a broken allocator leaves behind."""
-    state = _sound(random)
+    state = _sound(random, most=most)
     while not state["tables"]["A"] or not state["tables"]["B"]:
-        state = _sound(random)
+        state = _sound(random, most=most)
     free, counts, tables = state["free"], state["counts"], state["tables"]
     block = random.choice(tables["A"])
     spare = random.choice(free)
@@ -918,7 +931,7 @@ def _fault_probe(how: str, behaviour: str) -> Probe:
     return Probe(
         f"catches {behaviour}",
         _look,
-        examples=(_broken(how, Random(f"first {how}")),),
+        examples=(_broken(how, Random(f"first {how}"), most=6),),
         make=lambda random: _broken(how, random),
         describe=_describe_state,
     )

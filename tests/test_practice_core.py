@@ -1,0 +1,569 @@
+"""The machinery under a check: plain data, comparison, guards, verdicts, words."""
+
+import json
+import signal
+import threading
+import time
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+
+from course.practice import feedback, guard, registry
+from course.practice.apart import match_apart, outcomes_apart, run_apart
+from course.practice.checks import check, check_only, examine, see_mistake
+from course.practice.compare import Tolerance, compare
+from course.practice.exercise import Exercise, Mistake, Probe
+from course.practice.plain import array_of, is_plain, plain, words
+from course.practice.run import Case, expected, make_cases, outcomes, unplain
+from course.practice.source import definitions, free_names, load, same_code
+from course.practice.verdict import HOLDS, NOT_RUN, judge
+
+# ---- plain data ---------------------------------------------------------------------------------
+
+
+class Anything(int):
+    """Claims to equal everything."""
+
+    def __eq__(self, other):
+        return True
+
+    __hash__ = int.__hash__
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (Anything(3), "Anything"),
+        (np.int64(3), "numpy.int64"),
+        (np.float32(3), "numpy.float32"),
+        ({1, 2}, "set"),
+        (type("L", (list,), {})(), "L"),
+        (object(), "object"),
+        (np.array([object()], dtype=object), "numpy.ndarray"),
+        (torch.nn.Parameter(torch.ones(2)), "torch.nn.parameter.Parameter"),
+    ],
+)
+def test_what_is_not_plain_is_named_and_equals_nothing(value, kind):
+    node = plain(value)
+    assert node["$other"].endswith(kind)
+    assert not is_plain([node])
+    assert compare(node, node).parting is not None
+    assert compare(3, node).parting.why == "type"
+    json.dumps(node)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        3,
+        2.5,
+        float("nan"),
+        float("-inf"),
+        "x",
+        [1, [2]],
+        (1, (2.5,)),
+        {"a": [1]},
+        {16: 7.5, "b": None},
+        {"$array": "a key that looks like ours"},
+        np.arange(6, dtype=np.int32).reshape(2, 3),
+        torch.tensor([[0.5, float("nan")]], dtype=torch.bfloat16),
+        torch.zeros(0, 4),
+    ],
+)
+def test_plain_values_survive_json_and_equal_themselves(value):
+    node = plain(value)
+    again = json.loads(json.dumps(node))
+    assert again == node
+    assert is_plain(node)
+    assert compare(node, again).parting is None
+    words(node)
+
+
+def test_plain_comes_back():
+    value = {"a": (1, [2.5, None]), 3: float("inf")}
+    assert unplain(plain(value)) == value
+
+
+def test_bfloat16_comes_back_exactly():
+    tensor = torch.tensor([1.0, -0.5, 3.140625], dtype=torch.bfloat16)
+    values, name = array_of(plain(tensor))
+    assert name == "bfloat16"
+    assert values.tolist() == tensor.tolist()
+
+
+def test_a_lying_repr_and_a_deep_nest_do_no_harm():
+    class Liar:
+        def __repr__(self):
+            raise RuntimeError
+
+    assert "its repr raises RuntimeError" in plain(Liar())["text"]
+    nest: list = []
+    for _ in range(100):
+        nest = [nest]
+    assert not is_plain(plain(nest))
+
+
+# ---- comparison ---------------------------------------------------------------------------------
+
+
+def parting(expected_value, got, tolerance=None):
+    return compare(plain(expected_value), plain(got), tolerance).parting
+
+
+@pytest.mark.parametrize(
+    ("wanted", "got", "why", "path"),
+    [
+        (1, True, "type", ()),
+        (1, 1.0, "type", ()),
+        ([1], (1,), "type", ()),
+        (None, 0, "type", ()),
+        ([1, 2], [1, 3], "value", (1,)),
+        ([1, 2], [1], "length", ()),
+        ([], [1], "length", ()),
+        ({"a": 1}, {"b": 1}, "keys", ()),
+        ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, "value", ("a", 1, "b")),
+        ({16: 1}, {16: 2}, "value", (16,)),
+        (1.0, float("nan"), "not finite", ()),
+        (np.zeros((2, 3)), np.zeros((3, 2)), "shape", ()),
+        (np.zeros(3), np.zeros(3, np.float32), "dtype", ()),
+        (np.zeros(3), np.zeros((0, 3)), "shape", ()),
+        (np.zeros(3), [0.0, 0.0, 0.0], "type", ()),
+        (torch.ones(2, 2), torch.tensor([[1, 1], [1, float("inf")]]), "not finite", (1, 1)),
+        (torch.tensor([float("-inf")]), torch.tensor([-1e30]), "not finite", (0,)),
+        (np.array([1, 2, 3]), np.array([1, 9, 3]), "value", (1,)),
+    ],
+)
+def test_where_two_values_part(wanted, got, why, path):
+    found = parting(wanted, got)
+    assert (found.why, found.path) == (why, path)
+    assert found.words()
+
+
+def test_tolerance_is_scaled_by_the_expected_values():
+    small = torch.full((4,), 1e-6)
+    assert parting(small, torch.zeros(4), Tolerance(1e-3))
+    assert not parting(small, small * 1.0005, Tolerance(1e-3))
+    big = torch.tensor([1e6, 1.0])
+    assert not parting(big, big + 5, Tolerance(1e-5))
+    assert parting(2.0, 2.1, Tolerance(0, 0.05)).error == pytest.approx(0.1)
+    assert parting(2.0, 2.0 + 1e-12)  # without a tolerance to the last bit
+
+
+def test_the_error_nearest_its_limit_is_told():
+    found = compare(plain([1.0, 10.0]), plain([1.0, 10.4]), Tolerance(0.1))
+    assert found.parting is None
+    assert (found.error, found.limit) == (pytest.approx(0.4), 1.0)
+
+
+def test_infinities_and_nans_in_the_same_places_agree():
+    value = torch.tensor([1.0, float("-inf"), float("nan")])
+    assert parting(value, value.clone(), Tolerance(1e-6)) is None
+
+
+# ---- guards -------------------------------------------------------------------------------------
+
+
+def catches_everything():
+    while True:
+        try:  # noqa: SIM105
+            time.sleep(0.001)
+        except BaseException:
+            pass
+
+
+def catches_and_computes():
+    total = 0
+    while True:
+        try:  # noqa: SIM105
+            total += 1
+        except:  # noqa: E722
+            pass
+
+
+@pytest.mark.parametrize("loop", [catches_everything, catches_and_computes])
+def test_a_loop_that_catches_everything_is_stopped(loop):
+    began = time.monotonic()
+    outcome, _ = guard.call(loop, 0.2)
+    assert outcome["timeout"] == 0.2
+    assert "line" in outcome
+    assert time.monotonic() - began < 5
+
+
+def test_a_loop_in_a_thread_is_stopped_too():
+    found = []
+
+    def spin():
+        while True:
+            pass
+
+    thread = threading.Thread(target=lambda: found.append(guard.call(spin, 0.2)[0]))
+    thread.start()
+    thread.join(10)
+    assert found
+    assert found[0]["timeout"] == 0.2
+
+
+def test_a_timer_of_somebody_else_goes_on():
+    rang = []
+    before = signal.signal(signal.SIGALRM, lambda *_: rang.append(1))
+    old = signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        assert guard.call(lambda: 1, 5.0)[0] == {"value": 1}
+        assert signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL
+        time.sleep(0.5)
+        assert rang
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *old)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_no_late_alarm_hits_what_comes_after():
+    for _ in range(300):
+        guard.call(lambda: time.sleep(0.0011), 0.001)
+    time.sleep(0.05)
+
+
+def test_an_error_names_the_learners_line_and_not_ours():
+    def learners():
+        values = [1]
+        return values[3]  # the line
+
+    outcome, _ = guard.call(learners, 1)
+    assert outcome["error"]["type"] == "IndexError"
+    assert outcome["error"]["code"].startswith("return values[3]")
+
+
+def test_an_error_under_the_learners_code_names_their_line():
+    outcome, _ = guard.call(lambda: json.loads("{"), 1)
+    assert outcome["error"]["type"] == "JSONDecodeError"
+    assert "json.loads" in outcome["error"]["code"]
+
+
+@pytest.mark.parametrize(
+    "what", [SystemExit(3), GeneratorExit(), RecursionError("x"), MemoryError(), Exception()]
+)
+def test_nothing_gets_out(what):
+    def raises():
+        raise what
+
+    outcome, _ = guard.call(raises, 1)
+    assert outcome["error"]["type"] == type(what).__name__
+
+
+def test_an_interrupt_by_the_user_gets_out():
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        guard.call(interrupt, 1)
+
+
+def test_what_is_not_written_is_seen_through_wrappers():
+    def kernel():
+        try:
+            raise NotImplementedError("5.4: write kernel")
+        except NotImplementedError as inner:
+            raise RuntimeError("in the interpreter") from inner
+
+    assert guard.call(kernel, 1)[0] == {"unwritten": "5.4: write kernel"}
+
+
+def test_prints_are_held_back():
+    outcome, printed = guard.call(lambda: print("x" * 300_000), 5)
+    assert outcome == {"value": None}
+    assert 0 < len(printed) <= 300_001
+
+
+# ---- a check as a whole -------------------------------------------------------------------------
+
+
+UNGUARDED = "return [block_ids[p // block_size] * block_size + p % block_size for p in positions]"
+
+
+def slots(body):
+    text = f"def slot_mapping(block_ids, positions, block_size):\n    {body}\n"
+    exercise = registry.find("slot_mapping")
+    return exercise, load(exercise, text), text
+
+
+def told(body):
+    exercise, answer, text = slots(body)
+    return "\n".join(feedback.lines(examine(exercise, answer, text, seed=3), again="again"))
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("return [1 // 0]", "in line 2 of your cell: return [1 // 0]"),
+        ("raise NotImplementedError('later')", "4.3 slot_mapping: not yet."),
+        ("if len(block_ids) == 3: raise NotImplementedError('x')", "not written yet (x)"),
+        ("return None", "expected a list ([4, 5, 6, 7, 12])   got None"),
+        ("import numpy\n    return numpy.zeros(3)", "got an array of float64"),
+        ("return [float(p) for p in positions]", "got a float (4.0)"),
+        ("import os\n    os.kill(os.getpid(), 0); return 7", "got an int (7)"),
+        ("import sys\n    sys.exit(1)", "SystemExit"),
+        ("print('here'); return []", "Your code printed"),
+        ("return slot_mapping(block_ids, positions, block_size)", "calls itself without end"),
+    ],
+)
+def test_what_a_learner_is_told(body, says):
+    text = told(body)
+    assert says in text
+    assert text.startswith("4.3 slot_mapping: ")
+    assert len(text.splitlines()) <= 12
+    assert "course/practice" not in text
+
+
+def test_an_endless_loop_is_named_and_does_not_cost_a_minute():
+    began = time.monotonic()
+    text = told("while True: pass")
+    assert "did not come back within 3 s: is there an endless loop?" in text
+    assert "stopped in line 2 of your cell: while True: pass" in text
+    assert time.monotonic() - began < 15
+
+
+def test_an_answer_changes_nothing_for_the_next_case():
+    """Inputs changed in place are the learner's copy."""
+    exercise, answer, text = slots("block_ids.clear(); positions.clear(); return []")
+    verdict = examine(exercise, answer, text, seed=3)
+    assert not verdict.passed
+    good = registry.find("slot_mapping")
+    assert examine(good, _reference(good), "", seed=3).passed
+
+
+def _reference(exercise):
+    from course.practice.source import reference
+
+    return reference(exercise)
+
+
+def test_points_are_in_proportion():
+    exercise, answer, text = slots(UNGUARDED)
+    verdict = examine(exercise, answer, text, seed=3)
+    assert 0 < verdict.points < exercise.points
+    assert verdict.points == round(exercise.points * verdict.share, 2)
+
+
+def test_a_wrong_thing_handed_over(capsys):
+    for thing, says in [
+        (3, "check does not know 3."),
+        ([1, 2], "Hand over the function itself"),
+        (print, "check does not know 'print'."),
+    ]:
+        assert not check(thing).passed
+        assert says in capsys.readouterr().out
+    from course.engine import BlockPool
+
+    check(BlockPool)
+    assert "This BlockPool is the course's own." in capsys.readouterr().out
+    check(BlockPool(4))
+    assert "check takes the class itself" in capsys.readouterr().out
+
+
+def test_an_unknown_exercise_is_an_error_with_a_list():
+    with pytest.raises(ValueError, match=r"4\.3 slot_mapping"):
+        check(3, "4.99")
+
+
+def test_the_same_seed_asks_the_same(capsys):
+    _, answer, _ = slots(UNGUARDED)
+    texts = [check_only(answer, seed=5).text for _ in range(2)]
+    assert texts[0] == texts[1]
+    assert "The same inputs again" not in texts[0]
+    assert "seed=" in check_only(answer).text
+    capsys.readouterr()
+
+
+def test_see_mistake_says_what_the_check_says(capsys):
+    name = "the second block is taken to lie right after the first"
+    found = see_mistake("4.3", name)
+    assert "7 * 4 + 4 = 32" in " ".join(capsys.readouterr().out.split())
+    assert not found.passed
+
+
+def test_html_says_it_without_colour():
+    found = see_mistake("4.3", "the block is returned, without the row in it")
+    html = found._repr_html_()
+    assert "<strong>Not yet.</strong>" in html
+    assert "color:" not in html
+    assert 'role="status"' in html
+    assert "&lt;" in feedback.html(["x: a < b", "<script>"], "not yet")
+    assert "<script>" not in feedback.html(["x", "<script>"], "not yet")
+
+
+def test_nbgrader_gets_a_number(monkeypatch, capsys):
+    monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
+    _, answer, _ = slots(UNGUARDED)
+    points = check_only(answer)
+    assert type(points) is float
+    assert 0 < points < 3
+    assert check_only(lambda: 0) == 0.0
+    capsys.readouterr()
+
+
+# ---- not run here, largest errors, risky probes -------------------------------------------------
+
+
+def _exercise(*probes, symbol="course.engine.block_table:blocks_needed"):
+    return Exercise("4.2", "t", symbol, 2, 1, 1, ("a", "b", "c"), probes)
+
+
+def _drive(answer, inputs):
+    return answer(inputs["num_tokens"], inputs["block_size"])
+
+
+ONE = ({"num_tokens": 7, "block_size": 4},)
+
+
+def test_what_was_not_run_never_counts_as_passed(monkeypatch):
+    monkeypatch.setattr("course.practice.run.missing", lambda need: f"no {need}")
+    runs = Probe("runs", _drive, ONE)
+    needs = Probe("needs", _drive, ONE, needs=("cuda",))
+    spare = Probe("spare", _drive, ONE, needs=("cuda",), optional=True)
+    for probes, passed in [((runs, needs), False), ((runs, spare), True), ((spare,), False)]:
+        exercise = _exercise(*probes)
+        cases = make_cases(exercise, 0)
+        wanted = expected(exercise, cases)
+        verdict = judge(exercise, cases, wanted, wanted)
+        assert verdict.passed is passed
+        assert [b.state for b in verdict.behaviours][-1] == NOT_RUN
+        text = feedback.text(verdict)
+        assert "no cuda" in text
+        assert "ot run here" in text
+        if probes == (runs, needs):
+            assert feedback.word(verdict) == "not run here"
+            assert verdict.points == 1.0
+            assert "does not count as passed" in text
+
+
+def test_a_passing_check_tells_its_largest_error():
+    probe = Probe("near", _drive, ONE, tolerance=Tolerance(0.5))
+    exercise = _exercise(probe)
+    cases = make_cases(exercise, 0)
+    verdict = judge(exercise, cases, [{"value": 2.0}], [{"value": 2.5}])
+    assert verdict.passed
+    assert "Largest error 5.0e-01; up to 1.0e+00 is allowed." in feedback.text(verdict)
+
+
+RISKY = "tests.risky"
+CRASH = "import ctypes\n\n\ndef blocks_needed(n, b):\n    return ctypes.string_at(8)\n"
+LEAVES = "import os\n\n\ndef blocks_needed(n, b):\n    os._exit(0)\n"
+LOOPS = "def blocks_needed(n, b):\n    while True:\n        pass\n"
+RIGHT = "def blocks_needed(n, b):\n    print('noise')\n    return -(-n // b)\n"
+WRONG = "def blocks_needed(n, b):\n    return n // b\n"
+BROKEN = "def blocks_needed(n, b:\n"
+
+
+@pytest.fixture
+def needed():
+    exercise = registry.find("blocks_needed")
+    probe = exercise.probes[0]
+    cases = [Case(probe, n, inputs, False) for n, inputs in enumerate(probe.examples[:2])]
+    return exercise, cases
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "says"),
+    [
+        (CRASH, "died", "SIGSEGV"),
+        (LEAVES, "died", "exit status 0"),
+        (WRONG, "value", "1"),
+        (RIGHT, "value", "2"),
+        (BROKEN, "error", "SyntaxError"),
+        ("", "unusable", "text"),
+    ],
+)
+def test_a_process_apart(needed, text, kind, says):
+    exercise, cases = needed
+    found = run_apart(exercise, cases, text)
+    assert len(found) == 2
+    assert kind in found[0]
+    assert says in str(found[0][kind])
+
+
+@pytest.mark.slow
+def test_an_endless_loop_apart(needed):
+    exercise, cases = needed
+    found = run_apart(exercise, cases, LOOPS)
+    assert found[0]["timeout"] == 3.0
+
+
+def test_many_answers_in_one_process(needed):
+    exercise, cases = needed
+    wanted = [{"value": 2}, {"value": 1}]
+    pairs = list(zip(cases, wanted, strict=True))
+    texts = [RIGHT, CRASH, WRONG, RIGHT]
+    assert match_apart(exercise, texts, pairs) == [2, 0, 0, 2]
+    found = outcomes_apart(exercise, cases, [RIGHT, LEAVES, WRONG])
+    assert found[0] == wanted
+    assert "died" in found[1][0]
+    assert found[2] == [{"value": 1}, {"value": 0}]
+
+
+def test_a_risky_probe_goes_through_the_same_verdict(needed, monkeypatch):
+    exercise, _ = needed
+    probe = Probe(exercise.probes[0].behaviour, exercise.probes[0].drive, ONE, risky=True)
+    risky = Exercise("4.2", exercise.title, exercise.symbol, 1, 5, 1, exercise.hints, (probe,))
+    cases = make_cases(risky, 0)
+    wanted = expected(risky, cases)
+    for text, state in [(RIGHT, HOLDS), (CRASH, "parts")]:
+        came = outcomes(risky, cases, None, text)
+        verdict = judge(risky, cases, wanted, came)
+        assert verdict.behaviours[0].state == state
+    assert "SIGSEGV" in feedback.text(verdict)
+    assert "out of bounds" in feedback.text(verdict)
+
+
+# ---- texts --------------------------------------------------------------------------------------
+
+
+def test_definitions_leave_calls_out():
+    text = (
+        "import math\nx: int = 3\n@cache\ndef f():\n    pass\nprint(f())\ncheck(f)\nclass A: pass\n"
+    )
+    kept = definitions(text)
+    assert "import math" in kept
+    assert "@cache\ndef f" in kept
+    assert "print" not in kept
+    assert "check" not in kept
+    assert "class A" in kept
+
+
+def test_same_code_looks_past_words():
+    a = 'def f(x):\n    """Doc."""\n    return x + 1  # why\n'
+    assert same_code(a, "def f(x):\n    return (x+1)\n")
+    assert not same_code(a, "def f(x):\n    return x + 2\n")
+    assert not same_code(a, "def f(x:")
+
+
+def test_free_names():
+    assert free_names("def f(a):\n    b = len(a)\n    return b + helper(c)\n") == {"helper", "c"}
+
+
+def test_a_probe_and_a_mistake_say_what_they_lack():
+    with pytest.raises(ValueError, match="neither examples nor a make"):
+        Probe("x", _drive)
+    with pytest.raises(ValueError, match="either edit or code"):
+        Mistake("x", "y")
+    with pytest.raises(ValueError, match="called alike"):
+        _exercise(Probe("x", _drive, ONE), Probe("x", _drive, ONE))
+
+
+def test_a_reference_that_fails_its_own_probe_is_our_fault():
+    exercise = _exercise(Probe("x", lambda answer, inputs: answer(-1, 4), ONE))
+    with pytest.raises(RuntimeError, match="reference of"):
+        expected(exercise, make_cases(exercise, 0))
+
+
+def test_inputs_are_new_each_time():
+    probe = Probe("x", _drive, ONE, make=lambda random: {"n": random.random()})
+    first, second = list(probe.inputs(1)), list(probe.inputs(1))
+    assert first == second
+    first[0]["num_tokens"] = 99
+    assert next(probe.inputs(1))["num_tokens"] == 7
+    assert list(probe.inputs(2))[1] != second[1]
+    assert Random("1/x/0").random() == second[1]["n"]
