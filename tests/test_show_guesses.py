@@ -92,8 +92,11 @@ def test_the_live_guess_is_stored_as_it_is_chosen():
     guess = predict("New block?", ["yes", "no"], show=False)
     box = guess_box(guess)
     assert NOBODY in box.parts["status"].value
-    box.parts["guess"].index = 1  # as the browser does
+    box.parts["no"].click()
     assert guess.value == "no"
+    assert box.parts["no"].description == "\u2713 no"
+    assert box.parts["yes"].description == "yes"
+    assert guess_box(guess).parts["no"].description == "\u2713 no"  # when the cell is run again
     assert "Your guess: no. It is stored." in box.parts["status"].value
     assert 'role="status"' in box.parts["status"].value
     number = predict("Time?", unit="ms", show=False)

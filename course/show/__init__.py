@@ -1,9 +1,41 @@
 """Figures and widgets, one line each: ``from course.show import memory_map``.
 
-Everything appears when it is called, brings alternative text and its key values in words, reads on
-light and dark pages, and works without colour. A widget has a static twin in the stored output.
+Everything appears when it is called (a trailing semicolon or an assignment does not hide it, and
+the last line of a cell does not show it twice), brings alternative text and its key values in
+words, reads on light and dark pages, and works without colour. Wrong input is a ValueError.
 
-Names are looked up on first use, so that one widget does not load what another needs.
+To look at
+    block_grid({"A": [7, 1]}, {"A": 7})               the pool, block by block
+    block_table_figure({"A": [7, 1]}, {"A": 7})       tokens, table, pool, and the pointers between
+    waste_ledger({"slab": ledger, "paged": other})    bars that sum to the pool
+    line_plot({"paged": (xs, ys)}, "tokens", "ms")    lines with their names at them
+    bar_plot({"slab": 7, "paged": 30}, "requests")    bars with their values at them
+    histogram({"chat": lengths}, "tokens", log=True)  shares per bin, medians in the table
+    roofline({"decode": 1.0}, flops, bandwidth, name) what bounds an operation
+    figure(fig, alt="...", table={...})               any matplotlib figure, with words
+    new_figure() / use_style() / style()              the course's matplotlib style
+    table([("policy", "batch"), ("slab", 7)])         rows of numbers
+
+To move (each with a static twin; ``w.set("step", 3)`` and ``w.press("next")`` work without a
+front end, ``w.frames("step")`` gives every position as a picture)
+    memory_map()             slab, arena and paged memory under one stream
+    waste_ledger([...])      a history of ledgers
+    kv_calculator()          model, length, batch and type to bytes
+    arena_playground()       allocate and free until a request is refused with room to spare
+    boundary_clinic()        when is a new block taken? guess, and be told
+    address_microscope()     request, token and head to byte and program
+    scheduler_timeline()     four ways to batch the same requests
+    pool_film(recording)     the real engine's pool, step by step
+
+To think
+    guess = predict("...?", ["yes", "no"]); guess.measured("no"); prediction_record()
+    check_yourself("...?", {"yes": "why not", "no": "why"}, right="no")
+    for x in progress(items, "replaying"): ...
+
+Under ``COURSE_STATIC=1`` (the build, nbval, print) only static twins go out, the same in every run.
+PNG bytes differ between versions of matplotlib, so compare stored outputs with
+``data:image/png;base64,[^"]*`` masked. Names are looked up on first use, so that one widget does
+not load what another needs.
 """
 
 from importlib import import_module

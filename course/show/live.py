@@ -1,6 +1,7 @@
 """The live view of a widget, made of ipywidgets. The only module here that imports them."""
 
 import asyncio
+from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -157,37 +158,53 @@ def _play(widget: "Widget", control: Steps, button: Any) -> None:
 
 
 def guess_box(guess: "Guess") -> Live:
-    """Radio buttons, or a box for a number, and a line that says what is stored."""
+    """A button for each option, or a box for a number, and a line that says what is stored.
+
+    Buttons rather than radio buttons: JupyterLab takes the arrow keys for itself while a cell is
+    selected, and radio buttons cannot be chosen without them.
+    """
     status = ipywidgets.HTML()
     title = ipywidgets.HTML(f"<strong>Your guess: {escape(guess.question)}</strong>")
-    wide = {"description_width": "initial"}
-    if guess.options is not None:
-        part = ipywidgets.RadioButtons(
-            options=[(str(option), option) for option in guess.options], value=guess.value,
-            layout=ipywidgets.Layout(width="max-content"),
-        )  # fmt: skip
-    else:
-        label = f"A number, in {guess.unit}" if guess.unit else "A number"
-        shown = "" if guess.value is None else f"{guess.value:g}"
-        part = ipywidgets.Text(
-            value=shown, description=label, style=wide, continuous_update=False,
-            layout=ipywidgets.Layout(width="340px"),
-        )  # fmt: skip
+    live = Live(None, {"status": status})
 
     def say(text: str) -> None:
         status.value = f'<span role="status" aria-live="polite">{escape(text)}</span>'
 
-    def changed(change: dict) -> None:
+    def store(value: Any) -> None:
         try:
-            if change["new"] not in (None, ""):
-                guess.set(change["new"])
+            if value not in (None, ""):
+                guess.set(value)
             say(guess._status())
         except ValueError as error:
             say(str(error))
+        for option in guess.options or ():
+            mark = "\u2713 " if option == guess.value else ""
+            live.parts[str(option)].description = f"{mark}{option}"
 
-    part.observe(changed, "value")
-    say(guess._status())
+    if guess.options is None:
+        answer = _number_box(guess, store)
+        live.parts["guess"] = answer
+    else:
+        for option in guess.options:
+            live.parts[str(option)] = ipywidgets.Button(layout=ipywidgets.Layout(width="auto"))
+            live.parts[str(option)].on_click(lambda _, option=option: store(option))
+        buttons = [live.parts[str(option)] for option in guess.options]
+        answer = ipywidgets.HBox(buttons, layout=ipywidgets.Layout(flex_flow="row wrap"))
+    store(guess.value)
     style = ipywidgets.HTML(STYLE.format(twin=guess.twin_class()))
-    box = ipywidgets.VBox([style, title, part, status])
-    box.add_class("course-live")
-    return Live(box, {"guess": part, "status": status})
+    live.box = ipywidgets.VBox([style, title, answer, status])
+    live.box.add_class("course-live")
+    return live
+
+
+def _number_box(guess: "Guess", store: Callable[[Any], None]) -> Any:
+    label = f"A number, in {guess.unit}" if guess.unit else "A number"
+    box = ipywidgets.Text(
+        value="" if guess.value is None else f"{guess.value:g}",
+        description=label,
+        style={"description_width": "initial"},
+        continuous_update=False,
+        layout=ipywidgets.Layout(width="340px"),
+    )
+    box.observe(lambda change: store(change["new"]), "value")
+    return box
