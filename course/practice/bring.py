@@ -91,10 +91,11 @@ def theirs(exercise: Exercise, engine: MyEngine) -> tuple[Any, str]:
 
         verdict = examine(exercise, answer, piece.text, seed=0)
         if not verdict.passed:
-            held = f"{len(verdict.in_state('holds'))} of {len(verdict.behaviours)}"
+            held = len(verdict.in_state("holds"))
+            hold = "holds" if held == 1 else "hold"
             return None, (
-                f"{exercise.label}: {piece.path.name} was changed by hand and {held} behaviours "
-                f"hold. {ours}"
+                f"{exercise.label}: {piece.path.name} was changed by hand: now {held} of "
+                f"{len(verdict.behaviours)} behaviours {hold}. {ours}"
             )
     return whole(exercise, answer), ""
 

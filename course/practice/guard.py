@@ -161,6 +161,9 @@ class _Held(io.StringIO):
             super().write(text)
         return len(text)
 
+    def close(self) -> None:
+        """Stays open: whoever closes ``sys.stdout`` closes it for themselves."""
+
 
 def call(function: Callable[[], Any], seconds: float) -> tuple[dict[str, Any], str]:
     """(outcome, what was printed) of a call; never raises but for an interrupt by the user.
