@@ -37,7 +37,7 @@ def test_a_guess_meets_its_measurement():
     guess = predict("New block?", ["yes", "no"], show=False)
     guess.set("yes")
     assert "Your guess: yes. It is stored." in guess.mimebundle()["text/html"]
-    assert "Your guess was yes: other than guessed." in str(guess.measured("no", show=False))
+    assert "Your guess was yes: it came out otherwise." in str(guess.measured("no", show=False))
     guess.set("no")
     assert "right" in str(guess.measured("no", show=False))
     time = predict("Time?", unit="ms", show=False)

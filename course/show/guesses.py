@@ -87,7 +87,7 @@ class Guess(Shown):
         if self.value is None:
             return "no guess"
         if self.options is not None:
-            return "right" if self.value == self.outcome else "other than guessed"
+            return "right" if self.value == self.outcome else "it came out otherwise"
         if self.value == self.outcome:
             return "right"
         low, high = sorted((abs(self.value), abs(self.outcome)))
@@ -170,7 +170,7 @@ def predict(
 
 def prediction_record(show: bool = True) -> ShownTable:
     """The guesses of this session against what was measured, as a table."""
-    rows: list[tuple] = [("question", "your guess", "measured", "")]
+    rows: list[tuple] = [("question", "your guess", "measured", "verdict")]
     for guess in _RECORD.values():
         mine = "–" if guess.value is None else guess.say(guess.value)
         came = "–" if guess.outcome is None else guess.say(guess.outcome)
