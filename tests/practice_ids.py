@@ -6,9 +6,7 @@ from course.practice import registry
 
 
 def exercises(only=lambda exercise: True):
-    return [
-        pytest.param(e, id=f"lab_{e.lab:02d}-{e.name}") for e in registry.every() if only(e)
-    ]
+    return [pytest.param(e, id=f"lab_{e.lab:02d}-{e.name}") for e in registry.every() if only(e)]
 
 
 def labs():

@@ -330,6 +330,27 @@ def test_no_answer_takes_the_kernel_along(tmp_path):
     assert "%matplotlib" not in saved
 
 
+@pytest.mark.slow
+def test_an_answer_is_judged_by_itself(tmp_path):
+    """A wrong earlier answer in the same notebook is named, and does not make a right one wrong."""
+    grow = reference_text(registry.find("grow_table"))
+    wrong = "def blocks_needed(num_tokens, block_size):\n    {}"
+    cells = [
+        "from course.practice import check\nfrom course.engine import BlockPool",
+        wrong.format("return num_tokens // block_size"),
+        grow,
+        "check(grow_table)",
+        wrong.format("return 1 // 0"),
+        grow.replace("return True", "return 1"),
+        "check(grow_table)",
+    ]
+    ran = run(nbformat.v4.new_notebook(cells=list(map(new_code_cell, cells))), tmp_path)
+    said = shown(ran.cells[3])
+    assert "all 4 behaviours hold" in said
+    assert "By itself it is right. In this notebook it uses your blocks_needed" in said
+    assert "expected a bool (True)   got an int (1)" in shown(ran.cells[6])
+
+
 # ---- theirs stays theirs ------------------------------------------------------------------------
 
 

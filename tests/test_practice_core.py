@@ -318,6 +318,11 @@ def test_what_a_learner_is_told(body, says):
     assert "course/practice" not in text
 
 
+def test_a_line_of_a_helper_is_said_to_be_the_helpers():
+    body = "return helper(block_ids)\n\n\ndef helper(ids):\n    return ids[99]"
+    assert "in your helper, line 6 of its cell: return ids[99]" in told(body)
+
+
 def test_an_endless_loop_is_named_and_does_not_cost_a_minute():
     began = time.monotonic()
     text = told("while True: pass")

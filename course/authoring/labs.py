@@ -36,6 +36,7 @@ from course.practice.source import (
     prelude,
     reference_text,
     variant_text,
+    without_docstrings,
 )
 
 HINTS = ("a question", "I see an error", "the shape of the answer")
@@ -320,7 +321,7 @@ def why(exercise: Exercise) -> str:
     if not answers.shown:
         return found
     mistake = answers.mistake(answers.shown)
-    wrong = variant_text(exercise, mistake).rstrip()
+    wrong = without_docstrings(variant_text(exercise, mistake)).rstrip()
     if answers.shown_part:
         wrong = cut_method(wrong, answers.shown_part)
     return (

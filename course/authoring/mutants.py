@@ -122,7 +122,8 @@ def _replaced(tree: ast.Module, old: ast.stmt, new: ast.stmt) -> ast.Module:
     memo: dict[int, object] = {}
     twin = copy.deepcopy(tree, memo)
     marked = memo[id(old)]
-    return ast.fix_missing_locations(Swap().visit(twin))
+    Swap().visit(twin)
+    return ast.fix_missing_locations(twin)
 
 
 def _options(node: ast.AST) -> list:

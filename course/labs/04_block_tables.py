@@ -50,7 +50,7 @@ def faulty_growth(pool, table, num_tokens, block_size):
     return True
 
 
-pool, tables = block_pool.BlockPool(4), {"A": [], "B": []}
+pool, tables = block_pool.BlockPool(4, order=[2, 0, 1, 3]), {"A": [], "B": []}
 print("A to 9 tokens:", faulty_growth(pool, tables["A"], 9, block_size=4), tables["A"])
 print("B to 4 tokens:", faulty_growth(pool, tables["B"], 4, block_size=4), tables["B"])
 
@@ -66,7 +66,7 @@ print("B to 4 tokens:", faulty_growth(pool, tables["B"], 4, block_size=4), table
 # ## What catches a broken pool
 #
 # You know the faults that you thought of. A check that walks the whole pool after each step finds
-# the others, weeks before a learner of your engine sees a wrong word.
+# the others, weeks before a user of your engine sees a wrong word.
 
 # %% [markdown] exercise="4.6"
 # Write that check. It will be shown right pools, about which it must say nothing, and what eleven

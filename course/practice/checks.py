@@ -12,7 +12,16 @@ from course.practice.exercise import Exercise
 from course.practice.my_engine import MyEngine, why_not
 from course.practice.plain import plain
 from course.practice.run import expected, loaded, make_cases, outcomes
-from course.practice.source import NoSource, free_names, prelude, same_code, variant_text, written
+from course.practice.source import (
+    NoSource,
+    code_of,
+    free_names,
+    given_names,
+    prelude,
+    same_code,
+    variant_text,
+    written,
+)
 from course.practice.verdict import UNWRITTEN, Behaviour, Verdict, judge, recognise, variant
 
 
@@ -118,6 +127,14 @@ def _checked(answer: Any, which: str, seed: int | None, save: bool) -> Any:
         text = ""
     seed_given, seed = seed is not None, secrets.randbelow(10**6) if seed is None else seed
     verdict = examine(exercise, answer, text, seed)
+    uses = _other_answers(exercise, answer)
+    if uses and text and not verdict.untouched:
+        # What counts, here and for a grader, is the answer by itself.
+        alone, problem = loaded(exercise, text)
+        if not problem:
+            by_itself = examine(exercise, alone, text, seed)
+            uses = uses if by_itself.passed and not verdict.passed else ()
+            verdict = by_itself
     saved = ""
     engine = MyEngine()
     if save:
@@ -126,7 +143,7 @@ def _checked(answer: Any, which: str, seed: int | None, save: bool) -> Any:
     if not verdict.passed and not seed_given and not verdict.untouched:
         named = f', "{exercise.id}"' if which else ""
         again = f"check({exercise.name}{named}, seed={seed})"
-    shown = feedback.lines(verdict, saved, again)
+    shown = feedback.lines(verdict, saved, again, uses)
     return _give(Checked(shown, verdict, feedback.word(verdict)), verdict.points)
 
 
@@ -184,6 +201,7 @@ def _save(engine: MyEngine, exercise: Exercise, text: str, verdict: Verdict) -> 
         "of": len(verdict.behaviours),
         "passed": verdict.passed,
         "mistake": verdict.mistake.name if verdict.mistake else "",
+        **({"answer": text.strip()[:500]} if exercise.kind == "data" else {}),
     }
     try:
         if not verdict.untouched:
@@ -201,6 +219,19 @@ def _save(engine: MyEngine, exercise: Exercise, text: str, verdict: Verdict) -> 
     mine = [e for e in registry.pieces() if engine.piece(e.key)]
     count = f"{len(mine)} of {len(registry.pieces())} pieces are yours."
     return f"{'Saved to' if new else 'It is in'} your engine. {count}"
+
+
+def _other_answers(exercise: Exercise, answer: Any) -> tuple[str, ...]:
+    """Names that the right answer takes from the course, and this one from the notebook."""
+    code = code_of(answer)
+    function = getattr(answer, "fn", answer)
+    space = getattr(function, "__globals__", None)
+    if space is None and code is not None:  # a class: of its module
+        space = vars(sys.modules.get(str(getattr(function, "__module__", "")), object()))
+    if not space:
+        return ()
+    ours = given_names(exercise)
+    return tuple(name for name, value in ours.items() if name in space and space[name] is not value)
 
 
 def _does_not_stand_alone(exercise: Exercise, text: str) -> str:

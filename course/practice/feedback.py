@@ -8,17 +8,27 @@ from __future__ import annotations
 from html import escape
 from textwrap import wrap
 
+from course.practice.exercise import Exercise
+from course.practice.source import reference
 from course.practice.verdict import NOT_RUN, PARTS, UNWRITTEN, Behaviour, Verdict
 
 MAX_LINES = 12
 WIDTH = 96
 
 
-def lines(verdict: Verdict, saved: str = "", again: str = "") -> list[str]:
+def lines(
+    verdict: Verdict, saved: str = "", again: str = "", uses: tuple[str, ...] = ()
+) -> list[str]:
     """The feedback, line by line. saved: what became of a passed answer; again: how to check it
-    again with the same inputs."""
+    again with the same inputs; uses: other answers of the notebook that do not hold and that it
+    only passes without."""
     if verdict.passed:
-        return _passed(verdict, saved)
+        found = _passed(verdict, saved)
+        if uses:
+            names = " and ".join(uses)
+            told = f"By itself it is right. In this notebook it uses your {names}, not right yet."
+            found[1:1] = [told]
+        return found
     if verdict.untouched:
         return _untouched(verdict)
     found = [_headline(verdict)]
@@ -26,7 +36,7 @@ def lines(verdict: Verdict, saved: str = "", again: str = "") -> list[str]:
     if failure is None:
         found += _not_run(verdict)
         return found[:MAX_LINES]
-    found += _failure(failure, verdict.exercise.kind == "data")
+    found += _failure(failure, verdict.exercise)
     found += _cause(verdict, failure)
     end = _others(verdict, failure)
     if verdict.printed.strip():
@@ -114,7 +124,7 @@ def _not_run(verdict: Verdict) -> list[str]:
     return found
 
 
-def _failure(failure: Behaviour, is_data: bool) -> list[str]:
+def _failure(failure: Behaviour, exercise: Exercise) -> list[str]:
     assert failure.case is not None
     probe, case, outcome = failure.probe, failure.case, failure.outcome
     told = probe.describe(case.inputs)
@@ -130,10 +140,10 @@ def _failure(failure: Behaviour, is_data: bool) -> list[str]:
     if "error" in outcome:
         error = outcome["error"]
         what = f"    {error['type']}: {error['message']}".rstrip(": ")
-        return [*found, *_cut(what), *_line(error, "in")]
+        return [*found, *_cut(what), *_line(exercise, error, "in")]
     if "timeout" in outcome:
         what = f"    did not come back within {outcome['timeout']:g} s: is there an endless loop?"
-        return [*found, what, *_line(outcome, "it was stopped in")]
+        return [*found, what, *_line(exercise, outcome, "it was stopped in")]
     if "died" in outcome:
         what = f"    {outcome['died']}: a read or write out of bounds is the usual reason"
         return [*found, *_cut(what)]
@@ -146,17 +156,26 @@ def _failure(failure: Behaviour, is_data: bool) -> list[str]:
         if place:
             found += _cut("    " + place)
         told = failure.parting.words(probe.unit)
-        if is_data and isinstance(failure.parting.got, str):  # it says itself what is wrong
+        if exercise.kind == "data" and isinstance(
+            failure.parting.got, str
+        ):  # it says itself what is wrong
             told = failure.parting.got
         found += _cut("    " + told)
     return found
 
 
-def _line(found: dict, how: str) -> list[str]:
+def _line(exercise: Exercise, found: dict, how: str) -> list[str]:
     if "line" not in found:
         return []
     code = f": {found['code']}" if found["code"] else ""
-    return _cut(f"    {how} line {found['line']} of your cell{code}")
+    name = found.get("function", "")
+    try:
+        method = isinstance(reference(exercise), type) and hasattr(reference(exercise), name)
+    except ImportError:
+        method = True
+    if name == exercise.name or method or name.startswith("<"):
+        return _cut(f"    {how} line {found['line']} of your cell{code}")
+    return _cut(f"    {how} your {name}, line {found['line']} of its cell{code}")
 
 
 def _cut(told: str) -> list[str]:

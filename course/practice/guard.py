@@ -172,8 +172,8 @@ def call(function: Callable[[], Any], seconds: float) -> tuple[dict[str, Any], s
         {"value": plain value}
         {"unwritten": the stub's message}
         {"unusable": why the result cannot be looked at}
-        {"timeout": seconds, "line": n, "code": text}
-        {"error": {"type": name, "message": text, "line": n, "code": text}}
+        {"timeout": seconds, "line": n, "code": text, "function": name}
+        {"error": {"type": name, "message": text, "line": n, "code": text, "function": name}}
     """
     held = _Held()
     outcome: dict[str, Any]
@@ -225,7 +225,7 @@ def _where(trace: TracebackType | None) -> dict[str, Any]:
         name = frame.f_code.co_filename
         if is_learners(name):
             code = linecache.getline(name, number).strip()
-            found = {"line": number, "code": code[:120]}
+            found = {"line": number, "code": code[:120], "function": frame.f_code.co_name}
     return found
 
 

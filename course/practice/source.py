@@ -139,6 +139,25 @@ def _import_order(line: str) -> tuple[int, str]:
     return (2 if ours else 0 if home in sys.stdlib_module_names else 1, line)
 
 
+def given_names(exercise: Exercise) -> dict[str, Any]:
+    """What the prelude gives, by name."""
+    space: dict[str, Any] = {}
+    exec(prelude(exercise), space)
+    return {name: value for name, value in space.items() if name != "__builtins__"}
+
+
+def without_docstrings(text: str) -> str:
+    """The same lines without docstrings."""
+    drop: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
+            first = node.body[0]
+            if len(node.body) > 1:
+                drop.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    lines = text.splitlines()
+    return "\n".join(line for n, line in enumerate(lines, start=1) if n not in drop)
+
+
 def variant_text(exercise: Exercise, variant: Mistake | Alternative) -> str:
     """The text of a wrong answer or of another right one."""
     if variant.code:

@@ -993,7 +993,7 @@ def measured_empty_slots(block_size: int) -> float:
 def _near(answer: Any, inputs: Inputs) -> str:
     size = inputs["block_size"]
     guess = answer.get(size) if type(answer) is dict else None
-    if type(guess) not in (int, float):
+    if not isinstance(guess, int | float) or isinstance(guess, bool):
         raise Unusable(f"there is no number for block size {size}: {{1: ..., 4: ..., 16: ...}}")
     measured = measured_empty_slots(size)
     if abs(guess - measured) <= max(0.1 * measured, 0.25):
