@@ -1,7 +1,10 @@
 """The machinery under a check: plain data, comparison, guards, verdicts, words."""
 
 import json
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from random import Random
@@ -572,3 +575,48 @@ def test_inputs_are_new_each_time():
     assert next(probe.inputs(1))["num_tokens"] == 7
     assert list(probe.inputs(2))[1] != second[1]
     assert Random("1/x/0").random() == second[1]["n"]
+
+
+KERNEL = """
+import json, sys, types
+from course.practice import guard, source
+
+source.prelude = lambda exercise: "import torch\\nimport triton\\nimport triton.language as tl"
+exercise = types.SimpleNamespace(id="5.1", name="add_one", key="05-add_one")
+head = "@triton.jit\\ndef add_one(x, y, n, BLOCK: tl.constexpr):\\n    "
+bodies = [
+    "i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\\n"
+    "    tl.store(y + i, tl.load(x + i, mask=i < n) + 1, mask=i < n)",
+    'raise NotImplementedError("5.1: write add_one")',
+    "i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\\n    tl.store(y + k, 1)",
+]
+for body in bodies:
+    kernel = source.load(exercise, head + body)
+    assert source.code_of(kernel).co_name == "add_one"
+    import torch
+
+    def drive():
+        x, y = torch.arange(10.0), torch.zeros(10)
+        kernel[(3,)](x, y, 10, BLOCK=4)
+        return y
+
+    print(json.dumps(guard.call(drive, 20)[0]))
+"""
+
+
+def test_a_triton_kernel_is_run_blanked_and_blamed():
+    """Under the interpreter, which must be chosen before Triton is imported."""
+    pytest.importorskip("triton")
+    done = subprocess.run(
+        [sys.executable, "-c", KERNEL],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    right, stub, wrong = map(json.loads, done.stdout.splitlines())
+    assert array_of(right["value"])[0].tolist() == list(range(1, 11))
+    assert stub == {"unwritten": "5.1: write add_one"}
+    assert wrong["error"]["type"] == "NameError"
+    assert wrong["error"]["code"] == "tl.store(y + k, 1)"

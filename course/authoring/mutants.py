@@ -204,3 +204,21 @@ def _is_right(case, answer, wanted) -> bool:
     if "value" not in came:
         return False
     return compare(wanted["value"], came["value"], case.probe.tolerance).parting is None
+
+
+def main() -> None:
+    """``python -m course.authoring.mutants 4``: the count and the living of some labs, or all."""
+    import sys
+
+    from course.practice import registry
+
+    for number in map(int, sys.argv[1:] or map(str, registry.labs())):
+        for exercise in registry.lab(number):
+            total, alive = living(exercise)
+            print(f"{exercise.label}: {total} mutants, {len(alive)} alive")
+            for name in alive:
+                print(f"    {name}   {exercise.answers.equivalent.get(name, 'NOT EXPLAINED')}")
+
+
+if __name__ == "__main__":
+    main()

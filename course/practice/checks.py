@@ -53,8 +53,11 @@ class Checked:
         if shell is not None and shell.execution_count != self._shown_at:
             self.show()
 
-    def show(self) -> None:
-        """Put it on the page, at once, so that it also appears in the middle of a cell."""
+    def show(self, place: Any = None) -> None:
+        """Put it on the page, at once, so that it also appears in the middle of a cell.
+
+        place: the display that said that the check is running, to be replaced.
+        """
         shell = _shell()
         if shell is None:
             print(self.text)
@@ -62,7 +65,11 @@ class Checked:
         from IPython.display import publish_display_data
 
         self._shown_at = shell.execution_count
-        publish_display_data({"text/plain": self.text, "text/html": self._repr_html_()})
+        bundle = {"text/plain": self.text, "text/html": self._repr_html_()}
+        if place is not None:
+            place.update(bundle, raw=True)
+        else:
+            publish_display_data(bundle)
 
 
 def check(answer: Any, exercise: str = "", *, seed: int | None = None) -> Any:
@@ -125,6 +132,7 @@ def _checked(answer: Any, which: str, seed: int | None, save: bool) -> Any:
         text = written(answer, exercise.name)
     except NoSource:
         text = ""
+    place = _say_running(exercise)
     seed_given, seed = seed is not None, secrets.randbelow(10**6) if seed is None else seed
     verdict = examine(exercise, answer, text, seed)
     uses = _other_answers(exercise, answer)
@@ -144,11 +152,21 @@ def _checked(answer: Any, which: str, seed: int | None, save: bool) -> Any:
         named = f', "{exercise.id}"' if which else ""
         again = f"check({exercise.name}{named}, seed={seed})"
     shown = feedback.lines(verdict, saved, again, uses)
-    return _give(Checked(shown, verdict, feedback.word(verdict)), verdict.points)
+    return _give(Checked(shown, verdict, feedback.word(verdict)), verdict.points, place)
 
 
-def _give(found: Checked, points: float) -> Any:
-    found.show()
+def _say_running(exercise: Exercise) -> Any:
+    """Where a check starts processes and takes seconds, say so until there is a result."""
+    if _shell() is None or not any(probe.risky for probe in exercise.probes):
+        return None
+    from IPython.display import display
+
+    words = f"{exercise.label}: checking, in a process of its own. This takes a few seconds ..."
+    return display({"text/plain": words}, raw=True, display_id=True)
+
+
+def _give(found: Checked, points: float, place: Any = None) -> Any:
+    found.show(place)
     # nbgrader takes a number as the last value of a test cell for its partial credit, and full
     # marks for anything else that raises nothing.
     return points if os.environ.get("NBGRADER_EXECUTION") else found
@@ -227,7 +245,8 @@ def _other_answers(exercise: Exercise, answer: Any) -> tuple[str, ...]:
     function = getattr(answer, "fn", answer)
     space = getattr(function, "__globals__", None)
     if space is None and code is not None:  # a class: of its module
-        space = vars(sys.modules.get(str(getattr(function, "__module__", "")), object()))
+        module = sys.modules.get(str(getattr(function, "__module__", "")))
+        space = getattr(module, "__dict__", None)
     if not space:
         return ()
     ours = given_names(exercise)

@@ -203,6 +203,8 @@ def _error(error: BaseException) -> dict[str, Any]:
         if deep is None:
             break
         deep = deep.__cause__ or deep.__context__
+    if type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
+        error = error.__cause__  # what happened inside the kernel, and where
     try:
         message = str(error)[:300]
     except Exception:
