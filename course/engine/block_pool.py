@@ -23,6 +23,14 @@ class BlockPool:
 
     Every operation costs O(1) per block it touches, whatever the size of the pool. No block is set
     aside as a "null block": all `num_blocks` can be used.
+
+    >>> pool = BlockPool(4, order=[2, 0, 1, 3])
+    >>> pool.allocate(2), pool.num_free
+    ([2, 0], 2)
+    >>> pool.share([2])
+    >>> pool.free([2, 0])
+    >>> pool.num_free, pool.ref_count(2)
+    (3, 1)
     """
 
     def __init__(self, num_blocks: int, order: Iterable[int] | None = None):
