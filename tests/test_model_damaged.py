@@ -138,6 +138,19 @@ def test_array_of_2_to_the_60_numbers_does_not_hang(tmp_path, whole_gguf):
     refuses(path, "past its end")
 
 
+def test_a_billion_layers_are_refused_at_once(tmp_path):
+    write_gguf(tmp_path / "m.gguf", TINY, WEIGHTS, llama__block_count=2**31)
+    refuses(tmp_path / "m.gguf", "2147483648 layers.*12 tensors")
+    folder = write_folder(tmp_path / "m", TINY | {"num_hidden_layers": 2**40}, WEIGHTS)
+    refuses(folder, "layers.*12 tensors")
+
+
+def test_a_long_context_costs_the_model_no_memory(tmp_path):
+    write_gguf(tmp_path / "m.gguf", TINY, WEIGHTS, llama__context_length=2**32 - 1)
+    model, _ = load_model(tmp_path / "m.gguf", device="cpu")
+    assert model.config.max_model_len == 2**32 - 1
+
+
 def test_gguf_without_a_tensor(tmp_path):
     less = {name: value for name, value in WEIGHTS.items() if name != Q_PROJ}
     write_gguf(tmp_path / "m.gguf", TINY, less)

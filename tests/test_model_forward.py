@@ -6,7 +6,7 @@ import torch
 from model_checkpoints import SMALL, random_weights, slow_logits, write_folder, write_gguf
 
 from course.engine.loader import load_model, tiny_model
-from course.engine.model import LlamaModel, apply_rope, dense_attend, rope_table
+from course.engine.model import LlamaModel, apply_rope, dense_attend, rope_angles, rope_rate
 from course.engine.model_config import ModelConfig
 from course.engine.model_file import DamagedModelFile
 
@@ -155,10 +155,8 @@ def test_positions_place_the_rows_whatever_their_order():
 
 def test_rope_turns_each_pair_by_its_own_angle():
     config = tiny_model().config
-    cos, sin = rope_table(config, torch.float64, torch.device("cpu"))
     x = torch.randn(1, 2, config.head_dim, dtype=torch.float64)
-    position = torch.tensor([1234])
-    turned = apply_rope(x, cos[position], sin[position])
+    turned = apply_rope(x, *rope_angles(torch.tensor([1234]), rope_rate(config), torch.float64))
     half = config.head_dim // 2
     for j in range(half):
         angle = 1234 * config.rope_theta ** (-2 * j / config.head_dim)

@@ -60,7 +60,7 @@ class LlamaModel:
             ]
             self.final_norm = take("final_norm")
             self.lm_head = Linear(self.embedding if config.tied_embeddings else take("lm_head"))
-            self.cos, self.sin = rope_table(config, dtype, self.device)
+            self.rope_rate = rope_rate(config).to(self.device)
 
     @torch.inference_mode()
     def forward(
@@ -76,7 +76,7 @@ class LlamaModel:
         config = self.config
         num_rotated = config.num_heads + config.num_kv_heads
         num_all = num_rotated + config.num_kv_heads
-        cos, sin = self.cos[positions], self.sin[positions]
+        cos, sin = rope_angles(positions, self.rope_rate, self.dtype)  # once for all layers
         hidden = F.embedding(token_ids, self.embedding)
         for i, layer in enumerate(self.layers):
             qkv = layer.qkv(self._norm(hidden, layer.attention_norm))
@@ -100,25 +100,31 @@ class LlamaModel:
         return F.rms_norm(x, weight.shape, weight, self.config.rms_norm_eps)
 
 
-def rope_table(
-    config: ModelConfig, dtype: torch.dtype, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin [max_model_len, 1, head_dim] of every position (RoFormer, arXiv 2104.09864).
+def rope_rate(config: ModelConfig) -> torch.Tensor:
+    """How far each pair turns from one position to the next, in radians: [head_dim / 2].
 
-    Pair j = (j, j + head_dim / 2) turns by position * theta^(-2j / head_dim). The sine carries
-    the sign that its half of the pair needs, so that applying it takes no negation.
+    Pair j is elements j and j + head_dim / 2; it turns by theta^(-2j / head_dim) a position
+    (RoFormer, arXiv 2104.09864). In float64, as a float32 angle at position 8,000 is already off
+    in the fourth decimal.
     """
     half = config.head_dim // 2
-    # float64: at position 8,000 a float32 angle is already off in the fourth decimal.
-    rate = config.rope_theta ** (-torch.arange(half, dtype=torch.float64) / half)
-    angle = torch.arange(config.max_model_len, dtype=torch.float64)[:, None] * rate
+    return config.rope_theta ** (-torch.arange(half, dtype=torch.float64) / half)
+
+
+def rope_angles(
+    positions: torch.Tensor, rate: torch.Tensor, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin [num_tokens, 1, head_dim] for `apply_rope`, of positions int64 [num_tokens].
+
+    The sine carries the sign that its half of the pair needs, so that turning takes no negation.
+    """
+    angle = positions[:, None, None] * rate
     cos, sin = angle.cos(), angle.sin()
-    table = torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
-    return tuple(t[:, None].to(device=device, dtype=dtype) for t in table)  # type: ignore
+    return torch.cat([cos, cos], dim=-1).to(dtype), torch.cat([-sin, sin], dim=-1).to(dtype)
 
 
 def apply_rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Turn x [num_tokens, heads, head_dim] by the rows of `rope_table` at their positions.
+    """Turn x [num_tokens, heads, head_dim] to its positions, by their `rope_angles`.
 
     Rolling by half a head lays each element's partner under it: x cos + partner (+-sin).
     """

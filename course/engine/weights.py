@@ -65,3 +65,12 @@ class CheckpointWeights(Mapping[str, torch.Tensor]):
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"{len(names)} tensor(s): " + ", ".join(names[:3]) + more
+
+
+def check_layers(path: Path, num_layers: int, present: Collection[str]) -> None:
+    """Refuse a damaged number of layers before so many names are made."""
+    if num_layers > len(present):
+        raise DamagedModelFile(
+            f"{path}: its configuration says {num_layers} layers, but it holds only "
+            f"{len(present)} tensors. Get the model again"
+        )

@@ -10,7 +10,7 @@ from course.engine.gguf_file import GGUFFile
 from course.engine.model_config import ModelConfig, default_head_dim
 from course.engine.model_file import DamagedModelFile, UnsupportedModel
 from course.engine.tokenizer import Tokenizer
-from course.engine.weights import CheckpointWeights
+from course.engine.weights import CheckpointWeights, check_layers
 
 _NAMES = {"embedding": "token_embd.weight", "final_norm": "output_norm.weight",
           "lm_head": "output.weight"}  # fmt: skip
@@ -24,6 +24,7 @@ def open_gguf(path: Path) -> tuple[ModelConfig, CheckpointWeights, Tokenizer]:
     """Read the header; the weights are read when the model asks for them."""
     file = GGUFFile(path)
     config = _config(file)
+    check_layers(path, config.num_layers, file.tensors)
     names = dict(_NAMES)
     for i in range(config.num_layers):
         names |= {f"{i}.{ours}": f"blk.{i}.{s}.weight" for ours, s in _LAYER_NAMES.items()}

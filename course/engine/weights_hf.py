@@ -9,7 +9,7 @@ from course.engine.model_config import ModelConfig, default_head_dim
 from course.engine.model_file import DamagedModelFile, ModelNotFound, UnsupportedModel
 from course.engine.tokenizer import Tokenizer
 from course.engine.tokenizer_hf import open_tokenizer, read_json
-from course.engine.weights import CheckpointWeights
+from course.engine.weights import CheckpointWeights, check_layers
 
 _NAMES = {"embedding": "model.embed_tokens.weight", "final_norm": "model.norm.weight",
           "lm_head": "lm_head.weight"}  # fmt: skip
@@ -24,12 +24,13 @@ def open_folder(path: Path) -> tuple[ModelConfig, CheckpointWeights, Tokenizer]:
     """Read the configuration; the weights are read when the model asks for them."""
     settings = read_json(path / "config.json")
     config = _config(path, settings)
+    homes = _tensor_homes(path)
+    check_layers(path, config.num_layers, homes)
     names = dict(_NAMES)
     for i in range(config.num_layers):
         for ours, theirs in _LAYER_NAMES.items():
             names[f"{i}.{ours}"] = f"model.layers.{i}.{theirs}.weight"
             names[f"{i}.{ours}_bias"] = f"model.layers.{i}.{theirs}.bias"
-    homes = _tensor_homes(path)
     # Old files store the RoPE rates, and some a copy of tied embeddings: neither is needed.
     ignored = ["lm_head.weight"] if config.tied_embeddings else []
     present = [n for n in homes if n not in ignored and not n.endswith("rotary_emb.inv_freq")]
