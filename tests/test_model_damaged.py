@@ -23,7 +23,7 @@ def whole_gguf(tmp_path_factory):
     path = tmp_path_factory.mktemp("gguf") / "whole.gguf"
     write_gguf(path, TINY, WEIGHTS)
     load_model(path, device="cpu")
-    return path.read_bytes()
+    return path  # not its bytes: a failing test prints what it was given
 
 
 def refuses(path, match, error=DamagedModelFile):
@@ -81,12 +81,13 @@ def test_not_gguf_at_all(tmp_path, content):
 
 
 def test_gguf_cut_short_anywhere(tmp_path, whole_gguf):
+    whole = whole_gguf.read_bytes()
     path = tmp_path / "cut.gguf"
-    cuts = [*range(0, 200, 7), 1000, 5000, len(whole_gguf) // 2]
+    cuts = [*range(0, 200, 7), 1000, 5000, len(whole) // 2]
     for length in cuts:
-        path.write_bytes(whole_gguf[:length])
+        path.write_bytes(whole[:length])
         refuses(path, "no whole GGUF file")
-    path.write_bytes(whole_gguf[:-4096])
+    path.write_bytes(whole[:-4096])
     assert "cut short" in refuses(path, "no whole GGUF file")
 
 
@@ -102,7 +103,7 @@ def test_gguf_cut_short_anywhere(tmp_path, whole_gguf):
     ],
 )
 def test_header_numbers_that_lie(tmp_path, whole_gguf, at, form, value, match):
-    content = bytearray(whole_gguf)
+    content = bytearray(whole_gguf.read_bytes())
     struct.pack_into(form, content, at, value)
     path = tmp_path / "lie.gguf"
     path.write_bytes(content)
@@ -113,8 +114,8 @@ def test_header_numbers_that_lie(tmp_path, whole_gguf, at, form, value, match):
 @given(data=st.data())
 def test_flipped_bytes_never_escape_as_another_error(tmp_path, whole_gguf, data):
     """Any bytes of the header: a clear refusal, or a model where the flip does no harm."""
-    header = whole_gguf.index(b"token_embd.weight") + 1500
-    content = bytearray(whole_gguf)
+    content = bytearray(whole_gguf.read_bytes())
+    header = content.index(b"token_embd.weight") + 1500
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, header))] = data.draw(st.integers(0, 255))
     path = tmp_path / "flipped.gguf"
@@ -130,7 +131,7 @@ def test_flipped_bytes_never_escape_as_another_error(tmp_path, whole_gguf, data)
 
 
 def test_array_of_2_to_the_60_numbers_does_not_hang(tmp_path, whole_gguf):
-    content = bytearray(whole_gguf)
+    content = bytearray(whole_gguf.read_bytes())
     at = content.index(b"tokenizer.ggml.token_type") + len("tokenizer.ggml.token_type") + 8
     struct.pack_into("<Q", content, at, 2**60)
     path = tmp_path / "long.gguf"
@@ -210,21 +211,37 @@ def test_gguf_with_a_tensor_that_would_be_ignored(tmp_path):
 )  # fmt: skip
 def test_gguf_with_a_gap_in_its_header(tmp_path, key, whole_gguf):
     name = key.replace("__", ".").encode()
-    assert name in whole_gguf
+    whole = whole_gguf.read_bytes()
+    assert name in whole
     path = tmp_path / "m.gguf"
-    path.write_bytes(whole_gguf.replace(name, name[:-1] + b"X"))
+    path.write_bytes(whole.replace(name, name[:-1] + b"X"))
     refuses(path, "lacks|is 0|asks for", DamagedModelFile)
 
 
 def test_gguf_of_another_architecture(tmp_path, whole_gguf):
     path = tmp_path / "m.gguf"
-    path.write_bytes(whole_gguf.replace(b"llama", b"mamba"))
+    path.write_bytes(whole_gguf.read_bytes().replace(b"llama", b"mamba"))
     refuses(path, "architecture 'mamba'", UnsupportedModel)
 
 
 def test_gguf_whose_merges_do_not_fit(tmp_path):
     write_gguf(tmp_path / "m.gguf", TINY, WEIGHTS, tokenizer__ggml__merges=["q z"])
     refuses(tmp_path / "m.gguf", "tokenizer does not fit")
+
+
+@pytest.mark.parametrize("eos", [260, 2**32 - 1, "<|b|>"])
+def test_an_end_token_that_is_no_token(tmp_path, eos):
+    write_gguf(tmp_path / "m.gguf", TINY, WEIGHTS, tokenizer__ggml__eos_token_id=eos)
+    refuses(tmp_path / "m.gguf", r"last token is .*, not an id in 0 \.\. 259")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_quantised_block_with_a_damaged_scale(tmp_path):
+    write_gguf(tmp_path / "m.gguf", TINY, WEIGHTS, "Q8_0")
+    content = bytearray((tmp_path / "m.gguf").read_bytes())
+    content[-34:-32] = b"\xff\x7f"  # the last block's scale, float16: NaN
+    (tmp_path / "m.gguf").write_bytes(content)
+    refuses(tmp_path / "m.gguf", "holds NaN or infinity")
 
 
 def test_tokens_beyond_the_model(tmp_path):

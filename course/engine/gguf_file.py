@@ -71,7 +71,8 @@ class GGUFFile:
             values = raw.view("<f4" if info.kind == GGMLQuantizationType.F32 else "<f2")
         else:
             try:
-                values = dequantize(raw.reshape(*info.shape[:-1], -1), info.kind)
+                with np.errstate(all="ignore"):  # a damaged scale is reported with its tensor
+                    values = dequantize(raw.reshape(*info.shape[:-1], -1), info.kind)
             except NotImplementedError:
                 raise UnsupportedModel(
                     f"{self.path}: tensor {name} is stored as {info.kind.name}, which the gguf "

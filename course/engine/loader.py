@@ -48,7 +48,12 @@ def load_model(
         from course.engine.weights_hf import open_folder as open_model
     else:
         from course.engine.weights_gguf import open_gguf as open_model
-    config, weights, tokenizer = open_model(path)
+    try:
+        config, weights, tokenizer = open_model(path)
+    except DamagedModelFile as error:
+        if str(path) in str(error):
+            raise
+        raise DamagedModelFile(f"{path}: {error}") from None  # a ModelConfig knows no path
     model = LlamaModel(config, weights, dtype, device)
     if tokenizer.vocab_size > config.vocab_size:
         raise DamagedModelFile(
@@ -56,6 +61,12 @@ def load_model(
             f"{config.vocab_size} rows; they do not belong together"
         )
     tokenizer.vocab_size = config.vocab_size
+    for i in (*tokenizer.eos_token_ids, tokenizer.bos_token_id or 0):
+        if not isinstance(i, int) or not 0 <= i < config.vocab_size:
+            raise DamagedModelFile(
+                f"{path}: its first or last token is {i!r}, not an id in 0 .. "
+                f"{config.vocab_size - 1}"
+            )
     return model, tokenizer
 
 
