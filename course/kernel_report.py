@@ -43,6 +43,9 @@ def compile_kernels(configs: Iterable[dict]) -> list[dict]:
     registers (a thread), spill_bytes (a thread, of local memory), shared_bytes (a program),
     num_warps, load_bits: {width in bits: number of load instructions} of global memory (NVIDIA).
     RuntimeError with the compiler's message if one does not compile.
+
+    A configuration may also hold "sliding_window", "int8" (the cache's dtype), and "override": tile
+    sizes, num_warps or num_stages other than the engine's own.
     """
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     done = subprocess.run(
@@ -55,7 +58,10 @@ def compile_kernels(configs: Iterable[dict]) -> list[dict]:
     )
     if done.returncode:
         raise RuntimeError(f"the kernel compiler failed:\n{done.stderr[-4000:]}")
-    return json.loads(done.stdout)
+    rows = json.loads(done.stdout)
+    for row in rows:  # JSON has only strings for keys
+        row["load_bits"] = {int(bits): count for bits, count in row["load_bits"].items()}
+    return rows
 
 
 def format_table(rows: list[dict]) -> str:
@@ -94,6 +100,8 @@ def _compile(config: dict) -> dict:
             signature[name] = "constexpr"
             continue
         signature[name] = _TYPES.get(name) or (pointer if name.endswith("_ptr") else "i32")
+        if config.get("int8") and name in ("key_ptr", "value_ptr"):
+            signature[name] = "*i8"
         if name.endswith("_ptr") or name in _ALIGNED:
             attributes[(index,)] = [["tt.divisibility", 16]]
     architecture = config["target"]
@@ -118,6 +126,7 @@ _ALIGNED = ("stride_q_token", "stride_q_head", "stride_block", "stride_slot", "s
 _ALIGNED += ("stride_k_token", "stride_k_head", "stride_v_token", "stride_v_head")
 _TYPES = dict.fromkeys(("block_table_ptr", "context_len_ptr", "query_start_ptr"), "*i32")
 _TYPES |= dict.fromkeys(("lse_ptr", "part_ptr", "part_lse_ptr"), "*fp32")
+_TYPES |= dict.fromkeys(("key_scale_ptr", "value_scale_ptr"), "*fp32")
 _TYPES |= {"slot_ptr": "*i64", "scale": "fp32"}
 
 
@@ -131,7 +140,7 @@ def _kernel(config: dict):
     decode = triton_config.decode_config(head_dim, group, dtype)
     sizes = {"BLOCK_SIZE": config["block_size"], "HEAD_DIM": head_dim, "GROUP": group}
     sizes |= {"SLIDING_WINDOW": config.get("sliding_window", 0)}
-    scales = {"key_scale_ptr": None, "value_scale_ptr": None}
+    scales = {} if config.get("int8") else {"key_scale_ptr": None, "value_scale_ptr": None}
     if config["kernel"] == "write":
         row = 8 * head_dim
         kernel, constexprs = triton_write.write_to_slots_kernel, {"HEAD_DIM": head_dim, "ROW": row}
@@ -145,6 +154,7 @@ def _kernel(config: dict):
         prefill = triton_config.prefill_config(head_dim, group, dtype)
         kernel = triton_prefill.paged_prefill_kernel
         constexprs = sizes | scales | prefill | {"lse_ptr": None}
+    constexprs |= config.get("override", {})
     options = {k: constexprs.pop(k) for k in ("num_warps", "num_stages") if k in constexprs}
     return kernel, constexprs, options
 

@@ -5,7 +5,9 @@ On a machine with a GPU the same tests run compiled. In the interpreter an itera
 about 2 ms, so the matrix is small; each row of it joins several properties (see MATRIX).
 """
 
+import ctypes
 import math
+import mmap
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from course.engine import triton_config
 from course.engine.kv_cache import PagedKVCache
 from course.engine.paged_attention import AttentionPlan, available_backends, paged_attention
 from course.engine.quantized_kv import QuantizedPagedKVCache
+from course.engine.triton_attention import TritonAttention
 from course.engine.triton_support import triton_status
 from course.engine.triton_write import write_to_slots
 from course.sizing import ModelShape
@@ -158,6 +161,43 @@ def test_offsets_have_64_bits():
     write_to_slots(keys, keys, k, k, torch.tensor([last, last - 16], device=DEVICE))
     assert torch.equal(keys[-1, -1], k[0])
     assert torch.equal(keys[-2, -1], k[1])
+
+
+def at_the_end_of_memory(tensor):
+    """The same tensor right before a page that nobody may touch: reading on ends the process."""
+    size = tensor.numel() * tensor.element_size()
+    pages = -(-size // mmap.PAGESIZE)
+    memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    forbidden = ctypes.c_void_p(start + pages * mmap.PAGESIZE)
+    assert ctypes.CDLL(None).mprotect(forbidden, ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+    flat = torch.frombuffer(
+        memory, dtype=tensor.dtype, count=tensor.numel(), offset=pages * mmap.PAGESIZE - size
+    )
+    return flat.view(tensor.shape).copy_(tensor)
+
+
+@pytest.mark.skipif(MODE != "interpreter", reason="not run: needs the interpreter's host memory")
+@pytest.mark.parametrize("counts", [[1, 1], [5, 3]])
+def test_nothing_is_read_past_the_end(counts):
+    """Faults 55 and 72: a context that fills its table, in the last block of the cache."""
+    case = make_case([12, 8], counts, block_size=4, head_dim=80, group=3, num_kv_heads=1, seed=13)
+    last_block = int(case.block_tables[1, 1])
+    order = [i for i in range(len(case.keys)) if i != last_block] + [last_block]
+    place = {old: new for new, old in enumerate(order)}
+    case.keys, case.values = (
+        at_the_end_of_memory(cache[torch.tensor(order)]) for cache in (case.keys, case.values)
+    )
+    tables = [[place.get(entry, -1) for entry in row[:3]] for row in case.block_tables.tolist()]
+    tables[1][2] = -1
+    case.q = at_the_end_of_memory(case.q)
+    case.context_lens = at_the_end_of_memory(case.context_lens.flip(0))  # the long one comes last
+    tables = at_the_end_of_memory(torch.tensor(tables[::-1], dtype=torch.int32))
+    starts = at_the_end_of_memory(torch.tensor([0, counts[1], sum(counts)], dtype=torch.int32))
+    q = torch.cat([case.q[counts[0] :], case.q[: counts[0]]])
+    attention = TritonAttention(tables, case.context_lens, starts, 4, None, num_splits=2)
+    out, lse = attention(at_the_end_of_memory(q), case.keys, case.values, scale=80**-0.5)
+    case.check(torch.cat([out[counts[1] :], out[: counts[1]]]), lse)
 
 
 # --- chunks and mixed batches --------------------------------------------------------------------
