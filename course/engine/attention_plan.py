@@ -33,7 +33,8 @@ class AttentionPlan:
     ):
         if device is None:
             device = block_tables.device if isinstance(block_tables, torch.Tensor) else "cpu"
-        self.device, self.block_size = torch.device(device), block_size
+        self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
+        self.block_size = block_size
         self.backend = choose_backend(backend, self.device)
         check_window(sliding_window)
         if num_splits is not None and (not isinstance(num_splits, int) or num_splits < 1):
