@@ -101,6 +101,22 @@ def test_ties_by_hand():
     assert sample(later, [GREEDY], [None]) == [300]
 
 
+def test_many_equals_keep_their_order():
+    """Enough of them that an unstable sort would shuffle them."""
+    u = (torch.arange(600, dtype=torch.float64)[:, None] + 0.5) / 600
+    scaled = -(torch.arange(2000) % 2).float().expand(600, -1)
+    params = [SamplingParams(temperature=1.0, top_k=300)] * 600
+    found = sampler._draw_likely(scaled, params, u).tolist()
+    assert found == [2 * (i // 2) for i in range(600)]  # of 1,000 equal even ids the first 300
+
+
+@pytest.mark.parametrize("u", [0.0, 1 - 2**-53])
+def test_the_ends_of_the_unit_interval_draw_no_weightless_token(u):
+    weights = torch.tensor([[0.0, 0.0, 3.0, 0.0, 1.7, 0.0]])
+    place = sampler._inverse_transform(weights, torch.tensor([[u]], dtype=torch.float64))
+    assert place.item() == (2 if u == 0 else 4)
+
+
 @pytest.mark.parametrize("first_look", [1, 3, 256])
 def test_a_short_first_look_changes_nothing(monkeypatch, first_look):
     logits = torch.randn(6, 5000, generator=torch.Generator().manual_seed(0))
