@@ -15,7 +15,8 @@ _HOME = {
     "slot_mapping": "block_table",
     "PagedKVCache": "kv_cache",
     "QuantizedPagedKVCache": "quantized_kv",
-    "paged_attention": "paged_attention",
+    # paged_attention itself shares its module's name, and a module wins here: import it from there.
+    "AttentionPlan": "attention_plan",
     "merge_attention_states": "paged_attention",
     "available_backends": "paged_attention",
     "hash_blocks": "prefix_cache",
