@@ -239,7 +239,7 @@ def test_no_value_is_off_by_more_than_half_a_step(row):
     if largest > 1e-30:  # below, the scale itself is rounded to a denormal number
         assert int(stored.abs().max()) == 127
     error = (dequantize(stored, scale, torch.float32) - rows).abs().max()
-    assert error <= largest / 127 / 2 * (1 + 1e-5)
+    assert error <= largest / 127 / 2 * (1 + 1e-5) + 1e-38
 
 
 def test_int8_is_symmetric_and_has_a_scale_for_each_token_and_head():
