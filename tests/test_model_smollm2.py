@@ -14,6 +14,8 @@ TEXTS = [
     "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n",
     "A KV cache keeps the keys and values of every past token, so that they are not computed "
     "again: " * 8,
+    "def blocks_needed(num_tokens, block_size):\n    return -(-num_tokens // block_size)\n\n\n" * 3,
+    "Rooms are held for every guest's longest possible stay; 512 of 4,096 are slept in.\n",
 ]
 
 
