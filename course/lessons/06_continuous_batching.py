@@ -258,8 +258,8 @@ print("tokens that have to be computed at least:", useful)
 # ## What a preemption costs
 #
 # Two ways to bring a victim back. **Recompute**: run its tokens through the model again. **Swap**:
-# copy its blocks to the host's memory and back. Here is a formula for each. Its assumptions stand on
-# top, and you may change them.
+# copy its blocks to the host's memory and back. Here is a formula for each. Its assumptions stand
+# on top, and you may change them.
 
 # %%
 from course.sizing import MODELS, kv_bytes_per_token

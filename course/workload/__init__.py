@@ -4,6 +4,7 @@ from os import PathLike
 from pathlib import Path
 
 from course.workload.arrivals import ArrivalStats, arrival_stats, bursty, poisson, recorded
+from course.workload.conversations import Conversations, multi_turn
 from course.workload.lengths import GeometricMix, HistogramMix, mix, mix_names
 from course.workload.readers import (
     MOONCAKE_BLOCK_TOKENS,
@@ -19,6 +20,7 @@ from course.workload.requests import WorkloadRequest, make_requests, with_arriva
 __all__ = [
     "MOONCAKE_BLOCK_TOKENS",
     "ArrivalStats",
+    "Conversations",
     "GeometricMix",
     "HistogramMix",
     "TraceError",
@@ -29,6 +31,7 @@ __all__ = [
     "make_requests",
     "mix",
     "mix_names",
+    "multi_turn",
     "poisson",
     "read_azure_csv",
     "read_lengths_csv",
