@@ -276,3 +276,13 @@ def test_every_name_is_there_and_none_hides_behind_its_module():
     assert set(dir(course.show)) == set(course.show.__all__)
     with pytest.raises(AttributeError, match="memory_map"):
         _ = course.show.no_such_thing
+
+
+def test_the_owners_of_a_block_do_not_run_into_its_number():
+    """Three names are longer than a block: then their number stands there, the names in the alt."""
+    few = block_grid({"A": [7], "B": [7]}, show=False).picture
+    many = block_grid({"A": [7], "A/1": [7], "A/2": [7]}, show=False).picture
+    assert "A + B: 2 owners" in few.data
+    assert ">3 owners<" in many.data
+    assert "A + A/1" not in many.data
+    assert "7 has 3 owners (A, A/1, A/2)" in many.alt

@@ -100,6 +100,8 @@ def _draw_block(
         d.text(x, y - 6, block_id, 12.5, weight="600" if owners else "normal", fill=INK, mono=True)
     if len(owners) > 1:
         note = f"{' + '.join(owners)}: {len(owners)} owners"
+        if 5.9 * len(note) > slot * block_size - 18:  # it would run into the block's number
+            note = f"{len(owners)} owners"
         d.text(x + slot * block_size, y - 6, note, 11.5, "end", MUTED)
 
 
