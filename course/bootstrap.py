@@ -308,7 +308,7 @@ print(json.dumps(found))
 # Is the model's file there, of the right size and hash?
 _MODEL = """
 import hashlib, sys
-from course.engine.model_file import MODEL_BYTES, MODEL_SHA256, model_file
+from course.engine.loading.model_file import MODEL_BYTES, MODEL_SHA256, model_file
 path = model_file()
 if path is None or path.stat().st_size != MODEL_BYTES:
     sys.exit(1)

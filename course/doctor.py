@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from course.engine.model_file import MODEL_BYTES, MODEL_SHA256, model_file
+from course.engine.loading.model_file import MODEL_BYTES, MODEL_SHA256, model_file
 from course.pins import ROOT, in_range, parse_requirement, pins, wanted_packages
 
 OK = "ok"

@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 from safetensors.numpy import save_file
 
-from course.engine.tokenizer import byte_alphabet, byte_tokenizer
+from course.engine.loading.tokenizer import byte_alphabet, byte_tokenizer
 
 SMALL = {
     "hidden_size": 64,

@@ -111,7 +111,7 @@ def state(root: Path) -> dict:
     """What an environment holds: versions, and whether the files are as they should be."""
     script = (
         "import importlib.metadata as m, json, pathlib, stub_dep, sys\n"
-        "from course.engine.model_file import model_file\n"
+        "from course.engine.loading.model_file import model_file\n"
         "folder = pathlib.Path(stub_dep.__file__).parent\n"
         "print(json.dumps({'dep': m.version('stub-dep'), 'course': m.version('stub-course'),"
         " 'data': len((folder / 'data.txt').read_bytes()),"

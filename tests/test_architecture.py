@@ -49,10 +49,13 @@ ALONE = {"course.bootstrap": {"course.pins"}, "course.pins": set()}
 LIGHT_PACKAGES = ("sizing", "workload", "memory")
 LIGHT_ENGINE = (
     "block_pool", "block_table", "prefix_cache", "request", "sampling_params",
-    "kv_manager", "slab", "scheduler", "model_file",
+    "kv_manager", "slab", "scheduler", "loading.model_file",
 )  # fmt: skip
 
-FILE_LIMIT, ENGINE_LIMIT = 150, 1500  # lines of code
+# Lines of code. The engine was first meant to have about 1,500: windows, int8, samples that share a
+# prompt, slabs as a baseline, three backends, four kernels and checks of every input came to twice
+# that. It is not to grow further; files, weights and tokenizers are apart, in engine/loading/.
+FILE_LIMIT, ENGINE_LIMIT = 150, 2800
 SLACK = 1.1  # "about"
 
 
@@ -119,7 +122,7 @@ def light_modules(root: Path) -> dict[str, Path]:
     wanted = {}
     for name, path in modules(root).items():
         parts = name.split(".")
-        engine = parts[1:2] == ["engine"] and parts[2:3] and parts[2] in LIGHT_ENGINE
+        engine = parts[1:2] == ["engine"] and ".".join(parts[2:]) in LIGHT_ENGINE
         if parts[1:2] and (parts[1] in LIGHT_PACKAGES or engine):
             wanted[name] = path
     return wanted
@@ -255,7 +258,7 @@ def test_an_engine_that_grows_is_seen(tree):
     assert too_long(root) == []  # "about"
     root = tree(**{"course**engine**big": "\n".join([body, *(f"y{n} = 0" for n in range(10))])})
     assert "big.py has 170" in too_long(root)[0]
-    root = tree(**{f"course**engine**m{n}": body for n in range(11)})
+    root = tree(**{f"course**engine**m{n}": body for n in range(20)})
     assert "the engine has" in too_long(root)[-1]
 
 
@@ -278,7 +281,7 @@ def test_light_modules_import_only_light_things():
 
 def test_the_light_modules_are_there():
     for name in LIGHT_ENGINE:
-        assert (ROOT / "course" / "engine" / f"{name}.py").exists(), name
+        assert f"course.engine.{name}" in light_modules(ROOT), name
     for name in LIGHT_PACKAGES:
         assert any(n.split(".")[1:2] == [name] for n in light_modules(ROOT)), name
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model_checkpoints import SMALL, random_weights, write_folder, write_gguf
 
-from course.engine.loader import load_model
-from course.engine.model_file import DamagedModelFile, ModelNotFound, UnsupportedModel
+from course.engine.loading.loader import load_model
+from course.engine.loading.model_file import DamagedModelFile, ModelNotFound, UnsupportedModel
 
 TINY = SMALL | {"num_hidden_layers": 1, "vocab_size": 260}
 WEIGHTS = random_weights(TINY)
@@ -47,13 +47,13 @@ def test_a_name_that_is_no_text_or_path(name):
 
 
 def test_missing_package_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr("course.engine.loader.model_file", lambda: None)
+    monkeypatch.setattr("course.engine.loading.loader.model_file", lambda: None)
     with pytest.raises(ModelNotFound, match=r"make setup.*tiny"):
         load_model("smollm2")
 
 
 def test_model_file_without_the_package(monkeypatch):
-    from course.engine import model_file
+    from course.engine.loading import model_file
 
     monkeypatch.setattr(model_file, "MODEL_PACKAGE", "no_such_package_here")
     assert model_file.model_file() is None

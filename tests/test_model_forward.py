@@ -5,10 +5,10 @@ import pytest
 import torch
 from model_checkpoints import SMALL, random_weights, slow_logits, write_folder, write_gguf
 
-from course.engine.loader import load_model, tiny_model
+from course.engine.loading.loader import load_model, tiny_model
+from course.engine.loading.model_file import DamagedModelFile
 from course.engine.model import LlamaModel, apply_rope, dense_attend, rope_angles, rope_rate
 from course.engine.model_config import ModelConfig
-from course.engine.model_file import DamagedModelFile
 
 IDS = [7, 200, 3, 3, 91, 0, 255, 40, 7, 12, 66]
 
@@ -50,7 +50,7 @@ def test_tiny_model_agrees_with_loops(monkeypatch):
         taken.update(weights)
         return LlamaModel(config, weights, *rest)
 
-    monkeypatch.setattr("course.engine.loader.LlamaModel", spy)
+    monkeypatch.setattr("course.engine.loading.loader.LlamaModel", spy)
     model = tiny_model()
     c = model.config
     settings = SMALL | {

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from course.engine.loader import load_model
+from course.engine.loading.loader import load_model
+from course.engine.loading.model_file import MODEL_BYTES, MODEL_SHA256, model_file
 from course.engine.model import dense_attend
-from course.engine.model_file import MODEL_BYTES, MODEL_SHA256, model_file
 
 pytestmark = pytest.mark.model
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_checkpoints import SMALL, random_weights, write_folder, write_gguf
 
-from course.engine.loader import load_model
-from course.engine.model_file import model_file
-from course.engine.tokenizer import Tokenizer, byte_alphabet, byte_tokenizer
+from course.engine.loading.loader import load_model
+from course.engine.loading.model_file import model_file
+from course.engine.loading.tokenizer import Tokenizer, byte_alphabet, byte_tokenizer
 
 HI = [{"role": "user", "content": "Hi"}]
 BYTES = byte_tokenizer()
@@ -19,7 +19,7 @@ BYTES = byte_tokenizer()
 def smollm2():
     if model_file() is None:
         pytest.skip("not run: the SmolLM2 file is not installed (make setup)")
-    from course.engine.weights_gguf import open_gguf
+    from course.engine.loading.weights_gguf import open_gguf
 
     return open_gguf(model_file())[2]
 

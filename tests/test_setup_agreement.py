@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 
 import course
 from course import bootstrap, pins
-from course.engine import model_file
+from course.engine.loading import model_file
 
 ROOT = pins.ROOT
 TREE = pins.pins()

@@ -32,7 +32,7 @@ def bench(
     from course.bench.cases import make_cases
     from course.bench.run import markdown, measure
     from course.bench.worker import ENGINES
-    from course.engine.model_file import model_file
+    from course.engine.loading.model_file import model_file
 
     engines = ["ours", *(peers or ["weights only", "transformers"])]
     for name in engines:

@@ -33,7 +33,7 @@ _HOME = {
     "Step": "scheduler",
     "RequestRefused": "scheduler",
     "LlamaModel": "model",
-    "load_model": "loader",
+    "load_model": "loading.loader",
     "LLM": "llm",
     "Completion": "llm",
 }

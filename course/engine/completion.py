@@ -20,7 +20,7 @@ class Completion:
     time_to_first_token: float | None = None  # seconds
     time_per_token: float | None = None  # seconds
     error: str | None = None  # why the prompt was refused
-    samples: list["Completion"] = field(default_factory=list, repr=False)
+    samples: Sequence["Completion"] = field(default_factory=list, repr=False)
 
     @classmethod
     def of(cls, prompt_token_ids, jobs) -> "Completion":
@@ -99,7 +99,7 @@ def _as_ids(prompt, tokenizer) -> list[int]:
     for place, token_id in enumerate(prompt):
         if isinstance(token_id, bool) or not isinstance(token_id, Integral):
             raise TypeError(f"token {place} of the prompt is {token_id!r}, not a token id")
-        if not 0 <= token_id < tokenizer.vocab_size:
+        if not 0 <= int(token_id) < tokenizer.vocab_size:
             raise ValueError(
                 f"token {place} of the prompt is {token_id}, outside the vocabulary of"
                 f" {tokenizer.vocab_size} ids (0..{tokenizer.vocab_size - 1})"

@@ -8,7 +8,7 @@ from course.engine.completion import Completion, Piece, as_prompts, pair_params
 from course.engine.core import EngineCore, Job
 from course.engine.kv_cache import PagedKVCache
 from course.engine.kv_manager import KVManager
-from course.engine.loader import load_model
+from course.engine.loading.loader import load_model
 from course.engine.pool_size import choose_num_blocks
 from course.engine.request import Request
 from course.engine.sampling_params import SamplingParams

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from course.engine.model_file import DamagedModelFile
+from course.engine.loading.model_file import DamagedModelFile
 from course.sizing import ModelShape
 
 

@@ -57,7 +57,7 @@ def missing(need: str) -> str:
 
         return "" if torch.cuda.is_available() else "there is no CUDA GPU"
     if need == "model":
-        from course.engine.model_file import model_file
+        from course.engine.loading.model_file import model_file
 
         return "" if model_file() else "the model file is not installed"
     raise ValueError(f"unknown need {need!r}; torch, triton, cuda or model")

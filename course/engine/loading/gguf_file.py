@@ -15,7 +15,7 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
-from course.engine.model_file import DamagedModelFile, UnsupportedModel
+from course.engine.loading.model_file import DamagedModelFile, UnsupportedModel
 
 # Type numbers of metadata values, as struct letters. 8 is a string, 9 an array.
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?",

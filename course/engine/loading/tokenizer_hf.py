@@ -6,8 +6,8 @@ from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
-from course.engine.model_file import DamagedModelFile, ModelNotFound
-from course.engine.tokenizer import Tokenizer
+from course.engine.loading.model_file import DamagedModelFile, ModelNotFound
+from course.engine.loading.tokenizer import Tokenizer
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import torch
 
-from course.engine.model import LlamaModel
-from course.engine.model_config import ModelConfig
-from course.engine.model_file import (
+from course.engine.loading.model_file import (
     MODEL_FILE_NAME,
     MODEL_PACKAGE,
     DamagedModelFile,
     ModelNotFound,
     model_file,
 )
-from course.engine.tokenizer import Tokenizer, byte_tokenizer
+from course.engine.loading.tokenizer import Tokenizer, byte_tokenizer
+from course.engine.model import LlamaModel
+from course.engine.model_config import ModelConfig
 
 DTYPES = {
     "float32": torch.float32,
@@ -45,9 +45,9 @@ def load_model(
         return tiny_model(dtype, device), byte_tokenizer()
     path = _find(name_or_path)
     if path.is_dir():
-        from course.engine.weights_hf import open_folder as open_model
+        from course.engine.loading.weights_hf import open_folder as open_model
     else:
-        from course.engine.weights_gguf import open_gguf as open_model
+        from course.engine.loading.weights_gguf import open_gguf as open_model
     try:
         config, weights, tokenizer = open_model(path)
     except DamagedModelFile as error:

@@ -6,11 +6,11 @@ import torch
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
-from course.engine.gguf_file import GGUFFile
+from course.engine.loading.gguf_file import GGUFFile
+from course.engine.loading.model_file import DamagedModelFile, UnsupportedModel
+from course.engine.loading.tokenizer import Tokenizer
+from course.engine.loading.weights import CheckpointWeights, check_layers
 from course.engine.model_config import ModelConfig, default_head_dim
-from course.engine.model_file import DamagedModelFile, UnsupportedModel
-from course.engine.tokenizer import Tokenizer
-from course.engine.weights import CheckpointWeights, check_layers
 
 _NAMES = {"embedding": "token_embd.weight", "final_norm": "output_norm.weight",
           "lm_head": "output.weight"}  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
-from course.engine.chat import CHATML, render
+from course.engine.loading.chat import CHATML, render
 
 
 class Tokenizer:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
+from course.engine.loading.model_file import DamagedModelFile, UnsupportedModel
 from course.engine.model_config import ModelConfig
-from course.engine.model_file import DamagedModelFile, UnsupportedModel
 
 
 class CheckpointWeights(Mapping[str, torch.Tensor]):

@@ -5,11 +5,11 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from course.engine.loading.model_file import DamagedModelFile, ModelNotFound, UnsupportedModel
+from course.engine.loading.tokenizer import Tokenizer
+from course.engine.loading.tokenizer_hf import open_tokenizer, read_json
+from course.engine.loading.weights import CheckpointWeights, check_layers
 from course.engine.model_config import ModelConfig, default_head_dim
-from course.engine.model_file import DamagedModelFile, ModelNotFound, UnsupportedModel
-from course.engine.tokenizer import Tokenizer
-from course.engine.tokenizer_hf import open_tokenizer, read_json
-from course.engine.weights import CheckpointWeights, check_layers
 
 _NAMES = {"embedding": "model.embed_tokens.weight", "final_norm": "model.norm.weight",
           "lm_head": "lm_head.weight"}  # fmt: skip
