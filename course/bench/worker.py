@@ -87,12 +87,14 @@ class WeightsOnly:
         import torch
 
         model, rows, steps = self.model, len(prompts), max(max_tokens)
-        x = torch.randn(rows, model.config.hidden_size).to(model.dtype)
+        config = model.config
+        x = torch.randn(rows, config.hidden_size).to(model.dtype)
+        heads = torch.randn(rows, config.num_heads * config.head_dim).to(model.dtype)
         with torch.inference_mode():
             for _ in range(steps):
                 for layer in model.layers:
                     layer.qkv(x)
-                    layer.o(x)
+                    layer.o(heads)
                     width = layer.gate_up(x).shape[-1] // 2
                     layer.down(torch.ones(rows, width, dtype=model.dtype))
                 model.lm_head(x)
