@@ -12,6 +12,8 @@ To look at
     bar_plot({"slab": 7, "paged": 30}, "requests")    bars with their values at them
     histogram({"chat": lengths}, "tokens", log=True)  shares per bin, medians in the table
     roofline({"decode": 1.0}, flops, bandwidth, name) what bounds an operation
+    slab_figure([512] * 8, max_model_len=4096)        slabs to scale, what is written in each
+    split_figure(8, 132, 32_768, (1, 16))             which processors have work, split or not
     figure(fig, alt="...", table={...})               any matplotlib figure, with words
     new_figure() / use_style() / style()              the course's matplotlib style
     table([("policy", "batch"), ("slab", 7)])         rows of numbers
@@ -22,6 +24,7 @@ front end, ``w.frames("step")`` gives every position as a picture)
     waste_ledger([...])      a history of ledgers
     kv_calculator()          model, length, batch and type to bytes
     arena_playground()       allocate and free until a request is refused with room to spare
+    limit_explorer()         max_model_len against batch, emptiness and requests turned away
     boundary_clinic()        when is a new block taken? guess, and be told
     address_microscope()     request, token and head to byte and program
     scheduler_timeline()     four ways to batch the same requests
@@ -53,6 +56,7 @@ _HOME = {
     "block_grid": "blocks",
     "block_table_figure": "blocks",
     "waste_ledger": "ledger",
+    "limit_dial": "limits",
     "check_yourself": "questions",
     "predict": "guesses",
     "prediction_record": "guesses",
@@ -62,11 +66,14 @@ _HOME = {
     "bar_plot": "plots",
     "histogram": "plots",
     "roofline": "rooflines",
+    "split_figure": "splits",
     "boundary_clinic": "clinic",
     "kv_calculator": "calculator",
     "arena_playground": "playground",
     "address_microscope": "microscope",
     "scheduler_timeline": "timeline",
+    "slab_figure": "limits",
+    "limit_explorer": "limits",
     "memory_map": "pools",
     "Arrival": "pools",
     "Recording": "recording",
