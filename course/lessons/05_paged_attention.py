@@ -645,9 +645,8 @@ for block_size, (whole, _, gathered, paged) in timings.items():
           f"paged {paged / whole:.1f} x")  # fmt: skip
 
 # %% [markdown]
-# Rows in one piece are hard to beat; paging is not there to make this step faster. The smallest
-# blocks suffer most: every row is a jump of its own, where in a larger block the next row is next
-# door. The paged backend copies the keys, but reads the values where they lie.
+# Rows in one piece are hard to beat. The smallest blocks suffer most: each row is a jump of its
+# own. The paged backend copies the keys, but reads the values where they lie.
 #
 # On a GPU the paper's kernel was
 # {{= 20 to 26 % | [Kwon et al. 2023](https://arxiv.org/abs/2309.06180), sec. 7.1 }} slower than a
@@ -686,7 +685,7 @@ table([
 #   few requests take part. Who keeps the batch full when requests come and go? That is lesson 06.
 # - Two requests with the same prompt read the same bytes from two places. That is lesson 07.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 from course.show import check_yourself, prediction_record
 
 prediction_record()
