@@ -38,20 +38,20 @@ def split_figure(
             f"{kv_heads} KV heads x {max(splits)} splits do not fit {processors} processors "
             f"at once: give at most {most} splits"
         )
-    rows = [("splits", "programs", "processors without work", "tokens each program reads")]
-    rows += [(n, kv_heads * n, processors - kv_heads * n, -(-context // n)) for n in splits]
+    counts = [(n, kv_heads * n, processors - kv_heads * n, -(-context // n)) for n in splits]
     lines = -(-processors // COLUMNS)
     d = Drawing(WIDTH, 118 + lines * CELL)
-    for index, row in enumerate(rows[1:]):
-        _panel(d, 24 + index * 376, row, rows[1][3], processors, name)
+    for index, row in enumerate(counts):
+        _panel(d, 24 + index * 376, row, counts[0][3], processors, name)
     said = "; ".join(
         f"{_count(r[0], 'split')}: {_count(r[1], 'program')}, {r[2]} of {processors} processors "
         f"without work, each program reads {r[3]:,} tokens"
-        for r in rows[1:]
+        for r in counts
     )
     alt = f"One request of {context:,} tokens and {kv_heads} KV heads. {said}."
     caption = "Each square is one processor of the GPU. Counted from the grid, not measured."
-    return ShownPicture(Picture(d.svg(alt), alt, caption, rows, width=WIDTH), show)
+    head = ("splits", "programs", "processors without work", "tokens each program reads")
+    return ShownPicture(Picture(d.svg(alt), alt, caption, [head, *counts], width=WIDTH), show)
 
 
 def _panel(d: Drawing, x: float, row: tuple, most_tokens: int, processors: int, name: str) -> None:
