@@ -24,7 +24,7 @@ front end, ``w.frames("step")`` gives every position as a picture)
     waste_ledger([...])      a history of ledgers
     kv_calculator()          model, length, batch and type to bytes
     arena_playground()       allocate and free until a request is refused with room to spare
-    limit_explorer()         max_model_len against batch, emptiness and requests turned away
+    limit_dial(requests, 32_768, limits)  max_model_len against batch, emptiness and requests turned away
     boundary_clinic()        when is a new block taken? guess, and be told
     address_microscope()     request, token and head to byte and program
     scheduler_timeline()     four ways to batch the same requests
@@ -73,7 +73,6 @@ _HOME = {
     "address_microscope": "microscope",
     "scheduler_timeline": "timeline",
     "slab_figure": "limits",
-    "limit_explorer": "limits",
     "memory_map": "pools",
     "Arrival": "pools",
     "Recording": "recording",

@@ -1,26 +1,24 @@
 """The reservation, to scale: slabs in a pool, and what the choice of max_model_len does to them.
 
 slab_figure([512] * 8, max_model_len=4096)
-limit_explorer()                                   # move max_model_len
-limit_explorer("sharegpt_8k_filtered", limit=2048)
+limit_dial(requests, 32_768, (1024, 2048, 4096, 8192), start=4096)
 """
 
 from collections.abc import Sequence
-from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
-from course.memory.emptiness import Emptiness, emptiness
+from course.memory.emptiness import emptiness
+from course.memory.policies import make_policy
+from course.memory.simulate import simulate
 from course.show.display import Picture, ShownPicture
 from course.show.palette import ACCENT, HAIRLINE, INK, MEMORY, MUTED, OUTLINE
 from course.show.svg import Drawing
-from course.show.text import cell
-from course.show.widget import Choice, Number, Widget
-from course.workload import make_requests, mix, mix_names
+from course.show.widget import Choice, Widget
+from course.workload import WorkloadRequest
 
 LEFT, WIDE = 24, 712
-LOWEST, HIGHEST, STEP = 512, 16_384, 512
-DRAWN = 3000  # requests drawn from a mix; with 3,000 the shares stand to about a point
 
 
 def draw_slabs(
@@ -67,158 +65,145 @@ def slab_figure(
     )
     rows = {"slabs": len(live), "slots reserved": total + empty, "slots written": total,
             "empty, %": round(100 * empty / (total + empty), 1)}  # fmt: skip
-    caption = "The small dark parts are what the requests wrote. Drawn to scale."
+    caption = "Dark is what the requests wrote. Drawn to scale."
     return ShownPicture(Picture(d.svg(alt), alt, caption, rows), show)
 
 
-@cache
-def _measured(mix_name: str, limit: int, block_size: int) -> Emptiness:
-    return emptiness(_requests(mix_name), limit, block_size)
+class LimitResult(NamedTuple):
+    """At one limit: share of requests dropped, mean batch, empty share of the slabs (0 to 1)."""
+
+    dropped: float
+    batch: float
+    empty: float
 
 
-@cache
-def _requests(mix_name: str):
-    return make_requests(mix(mix_name).sample(DRAWN, seed=0))
+class limit_dial(Widget):
+    """Turn max_model_len, and watch how many requests run, how empty their slabs are, and who is
+    turned away.
 
-
-def _moments(mix_name: str, limit: int, count: int) -> list[int]:
-    """Tokens written in ``count`` slabs at a moment: requests that fit, each as often as it has
-    decode steps, somewhere in its life. Their mean empty share is ``lifetime_per_step``."""
-    fitting = [r for r in _requests(mix_name) if r.total_tokens <= limit]
-    if not fitting:
-        return []
-    chance = np.array([r.output_tokens for r in fitting], dtype=float)
-    generator = np.random.default_rng(1)
-    chosen = generator.choice(len(fitting), size=count, p=chance / chance.sum())
-    return [
-        fitting[i].prompt_tokens + 1 + int(generator.integers(fitting[i].output_tokens))
-        for i in chosen
-    ]
-
-
-class limit_explorer(Widget):
-    """Move max_model_len, and watch how many slabs fit, how empty they are, and who is turned away.
-
-    mix_name: one of ``course.workload.mix_names()``. limit: 512 to 16,384 in steps of 512.
-    pool_tokens: slots of the pool. The shares are ``course.memory.emptiness`` of 3,000 requests
-    drawn from the mix, empty slots as a mean over decode steps; requests longer than the limit are
-    turned away and counted in nothing else. ValueError for an unknown mix or a limit out of range.
+    requests: all wait from the start (``course.memory.simulate``), so memory is the only limit to
+    the batch. pool_tokens: slots. limits: the positions of the dial; start: the first one shown.
+    ``results`` has a ``LimitResult`` for each limit; ``in_blocks`` the requests that the pool holds
+    in blocks on average. Requests longer than the limit are in no figure but ``dropped``.
+    ValueError for no limits, one above the pool, or one that no request fits.
     """
 
     def __init__(
         self,
-        mix_name: str = "azure_conv_2023",
-        limit: int = 4096,
+        requests: Sequence[WorkloadRequest],
+        pool_tokens: int,
+        limits: Sequence[int],
         *,
-        pool_tokens: int = 32_768,
+        start: int | None = None,
         block_size: int = 16,
         show: bool = True,
     ):
-        if pool_tokens < HIGHEST:
-            raise ValueError(f"pool_tokens is {pool_tokens}: at least {HIGHEST}, the largest limit")
-        self.pool, self.block_size = pool_tokens, block_size
-        super().__init__({"mix": mix_name, "limit": limit}, show)
+        if not limits:
+            raise ValueError("no limit to turn to: give at least one max_model_len")
+        self.requests, self.pool, self.block_size = list(requests), pool_tokens, block_size
+        self.limits = sorted(limits)
+        self.results: dict[int, LimitResult] = {}
+        self.in_blocks: dict[int, float] = {}
+        self._live: dict[int, list[int]] = {}
+        for limit in self.limits:
+            self._measure(limit)
+        super().__init__({"limit": self.limits[0] if start is None else start}, show)
+
+    def _measure(self, limit: int) -> None:
+        if limit > self.pool:
+            raise ValueError(f"a slab of {limit} slots does not fit into a pool of {self.pool}")
+        shares = emptiness(self.requests, limit, self.block_size)
+        if not shares.num_kept:
+            raise ValueError(f"no request fits a limit of {limit}: take a longer one")
+        run = simulate(self.requests, make_policy("slab", self.pool, limit), all_at_once=True)
+        empty = 1 - run.sustained.live / run.sustained.held
+        self.results[limit] = LimitResult(shares.dropped_share, run.sustained_batch, empty)
+        self.in_blocks[limit] = shares.gain * self.pool / limit
+        self._live[limit] = self._moment(limit, min(self.pool // limit, shares.num_kept))
+
+    def _moment(self, limit: int, count: int) -> list[int]:
+        """Tokens written in each slab at a moment: requests drawn as often as they have decode
+        steps, each somewhere in its life."""
+        fitting = [r for r in self.requests if r.total_tokens <= limit]
+        chance = np.array([r.output_tokens for r in fitting], dtype=float)
+        generator = np.random.default_rng(1)
+        chosen = generator.choice(len(fitting), size=count, p=chance / chance.sum())
+        written = []
+        for request in (fitting[i] for i in chosen):
+            step = int(generator.integers(request.output_tokens))
+            written.append(request.prompt_tokens + 1 + step)
+        return written
 
     def controls(self) -> list:
-        names = [(mix(name).title, name) for name in mix_names()]
-        return [
-            Number("limit", "max_model_len", LOWEST, HIGHEST, STEP),
-            Choice("mix", "Requests", names),
-        ]
-
-    @property
-    def measured(self) -> Emptiness:
-        """The shares at the present limit."""
-        return _measured(self.state["mix"], self.state["limit"], self.block_size)
-
-    @property
-    def batch(self) -> int:
-        """Slabs, and so requests, that the pool holds at once."""
-        return self.pool // self.state["limit"]
-
-    @property
-    def paged_batch(self) -> float:
-        """Requests that the pool would hold in blocks, on average."""
-        return self.measured.gain * self.pool / self.state["limit"]
+        return [Choice("limit", "max_model_len", [(f"{n:,}", n) for n in self.limits], row=True)]
 
     def draw(self) -> Picture:
-        limit, now = self.state["limit"], self.measured
-        kept = now.num_kept > 0
-        empty = f"{100 * now.lifetime_per_step:.0f} %" if kept else "–"
-        paged = f"{self.paged_batch:.0f}" if kept else "–"
-        dropped = f"{100 * now.dropped_share:.1f} %"
-        title = mix(self.state["mix"]).title
-        d = Drawing(760, 434)
-        d.text(LEFT, 32, title, 14, weight="600")
+        limit = self.state["limit"]
+        now = self.results[limit]
+        empty, dropped = f"{100 * now.empty:.1f} %", f"{100 * now.dropped:.1f} %"
+        d = Drawing(760, 418)
         numbers = (
-            (str(self.batch), "run together"),
+            (f"{now.batch:.1f}", "run together"),
             (empty, "of their slots empty"),
             (dropped, "turned away: too long"),
-            (paged, f"would run, blocks of {self.block_size}"),
+            (f"{self.in_blocks[limit]:.1f}", f"would run in blocks of {self.block_size}"),
         )
         for place, (value, words) in enumerate(numbers):
-            d.text(LEFT + place * 180, 76, value, 25, weight="700")
-            d.text(LEFT + place * 180, 96, words, 12.5, fill=MUTED)
-        live = _moments(self.state["mix"], limit, self.batch)
-        draw_slabs(d, 116, 54, live, limit, self.pool)
-        d.text(LEFT, 188, f"{self.batch} slabs at some moment, to scale: dark is written", 12,
-               fill=MUTED)  # fmt: skip
-        d.text(736, 188, f"pool: {self.pool:,} slots", 12, "end", MUTED)
-        self._curves(d, 220, 156)
+            d.text(LEFT + place * 180, 46, value, 25, weight="700")
+            d.text(LEFT + place * 180, 66, words, 12.5, fill=MUTED)
+        draw_slabs(d, 86, 54, self._live[limit], limit, self.pool)
+        words = f"slabs of {limit:,} at some moment, to scale: dark is written"
+        d.text(LEFT, 158, words, 12, fill=MUTED)
+        d.text(736, 158, f"pool: {self.pool:,} slots", 12, "end", MUTED)
+        self._curves(d, 200, 156)
         alt = (
-            f"{title}. With max_model_len {limit:,} a pool of {self.pool:,} slots holds "
-            f"{self.batch} slabs; {empty} of their slots are empty on average, {dropped} of the "
-            f"requests are turned away; in blocks {paged} requests would run."
+            f"With max_model_len {limit:,}, a pool of {self.pool:,} slots runs {now.batch:.1f} "
+            f"requests together; {empty} of their slots are empty and {dropped} of all requests "
+            f"are turned away. In blocks {self.in_blocks[limit]:.1f} would run."
         )
-        said = f"max_model_len {limit:,}: {self.batch} slabs, {empty} empty, {dropped} turned away."
+        said = (
+            f"max_model_len {limit:,}: {now.batch:.1f} run together, {empty} of their slots empty, "
+            f"{dropped} turned away."
+        )
         return Picture(d.svg(alt), alt, said, self._table())
 
     def _curves(self, d: Drawing, top: float, high: float) -> None:
-        limits = range(LOWEST, HIGHEST + 1, STEP)
-        all_of = [_measured(self.state["mix"], n, self.block_size) for n in limits]
-
-        def at(limit: int, share: float) -> tuple[float, float]:
-            return LEFT + 40 + (limit - LOWEST) / (HIGHEST - LOWEST) * 540, top + high * (1 - share)
-
+        """Empty and turned away over the limits, which stand evenly spaced."""
+        left, wide = LEFT + 52, 500
+        apart = wide / max(1, len(self.limits) - 1)
         for share in (0, 0.5, 1):
-            _, y = at(LOWEST, share)
-            d.line(LEFT + 40, y, LEFT + 580, y, HAIRLINE)
-            d.text(LEFT + 32, y + 4, f"{100 * share:.0f} %", 11.5, "end", MUTED)
-        for mark in (512, 4096, 8192, 12_288, 16_384):
-            x, _ = at(mark, 0)
-            d.text(x, top + high + 17, f"{mark:,}", 11.5, "middle", MUTED)
-        d.text(LEFT + 310, top + high + 36, "max_model_len", 12, "middle", MUTED)
-        x, _ = at(self.state["limit"], 0)
-        d.line(x, top - 8, x, top + high, ACCENT, 1.6)
-        shares = [("empty slots", INK, "", [e.lifetime_per_step for e in all_of]),
-                  ("turned away", ACCENT, "6 4", [e.dropped_share for e in all_of])]  # fmt: skip
-        for name, colour, dash, values in shares:
-            points = [at(n, v) for n, v in zip(limits, values, strict=True) if v == v]
-            if not points:
-                continue
-            d.path("M" + " L".join(f"{px:.1f},{py:.1f}" for px, py in points), colour, 2.2,
-                   dash=dash)  # fmt: skip
-            d.text(points[-1][0] + 8, points[-1][1] + 4, name, 13, fill=colour, weight="600")
-            now = values[limits.index(self.state["limit"])]
-            if now == now:
-                px, py = at(self.state["limit"], now)
-                d.rect(px - 4, py - 4, 8, 8, colour, "#FFFFFF", 1.2)
+            y = top + high * (1 - share)
+            d.line(left - 12, y, left + wide, y, HAIRLINE)
+            d.text(left - 18, y + 4, f"{100 * share:.0f} %", 11.5, "end", MUTED)
+        for place, limit in enumerate(self.limits):
+            here = limit == self.state["limit"]
+            x = left + place * apart
+            d.text(x, top + high + 18, f"{limit:,}", 12, "middle", INK if here else MUTED,
+                   "700" if here else "normal")  # fmt: skip
+            if here:
+                d.line(x, top - 6, x, top + high, ACCENT, 1.4)
+        d.text(left + wide / 2, top + high + 40, "max_model_len", 12, "middle", MUTED)
+        for name, colour, dash in (("empty", INK, ""), ("dropped", ACCENT, "6 4")):
+            shares = [getattr(self.results[n], name) for n in self.limits]
+            points = [(left + i * apart, top + high * (1 - s)) for i, s in enumerate(shares)]
+            path = "M" + " L".join(f"{x:.1f},{y:.1f}" for x, y in points)
+            d.path(path, colour, 2.2, dash=dash)
+            for x, y in points:
+                d.rect(x - 3.5, y - 3.5, 7, 7, colour, "#FFFFFF", 1)
+            words = {"empty": "empty slots", "dropped": "turned away"}[name]
+            d.text(points[-1][0] + 12, points[-1][1] + 4, words, 13, fill=colour, weight="600")
 
     def _table(self) -> list[tuple]:
-        rows: list[tuple] = [
-            ("max_model_len", "slabs", "empty, %", "turned away, %", "in blocks")
-        ]  # fmt: skip
-        for limit in sorted({512, 1024, 2048, 4096, 8192, 16_384, self.state["limit"]}):
-            e = _measured(self.state["mix"], limit, self.block_size)
-            empty = round(100 * e.lifetime_per_step, 1) if e.num_kept else "–"
-            paged = round(e.gain * self.pool / limit) if e.num_kept else "–"
-            dropped = round(100 * e.dropped_share, 1)
-            rows.append((limit, self.pool // limit, empty, dropped, paged))
+        rows: list[tuple] = [("max_model_len", "run together", "empty, %", "turned away, %",
+                              "would run in blocks")]  # fmt: skip
+        for limit, (dropped, batch, empty) in self.results.items():
+            shares = (round(100 * empty, 1), round(100 * dropped, 1))
+            rows.append((limit, round(batch, 1), *shares, round(self.in_blocks[limit], 1)))
         return rows
 
     def story(self) -> list[tuple[int, str]]:
         return [
-            (place + 1, f"max_model_len {cell(row[0])}: {row[1]} slabs, {row[2]} % of them empty, "
-             f"{row[3]} % of requests turned away; {row[4]} would run in blocks.")
-            for place, row in enumerate(self._table()[1:])
+            (place + 1, f"Limit {n:,}: {b:.1f} run together, {100 * e:.1f} % empty, "
+             f"{100 * d:.1f} % turned away.")
+            for place, (n, (d, b, e)) in enumerate(self.results.items())
         ]  # fmt: skip
