@@ -645,8 +645,9 @@ for block_size, (whole, _, gathered, paged) in timings.items():
           f"paged {paged / whole:.1f} x")  # fmt: skip
 
 # %% [markdown]
-# Rows in one piece are hard to beat. In the smallest blocks each row is a jump of its own; what that
-# costs varies from run to run. The paged backend copies the keys, but reads values where they lie.
+# Rows in one piece are hard to beat. In the smallest blocks each row is a jump of its own; what
+# that costs varies from run to run. The paged backend copies the keys, but reads values where they
+# lie.
 #
 # On a GPU the paper's kernel was
 # {{= 20 to 26 % | [Kwon et al. 2023](https://arxiv.org/abs/2309.06180), sec. 7.1 }} slower than a
