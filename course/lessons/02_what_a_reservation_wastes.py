@@ -1,0 +1,348 @@
+# ---
+# title: What a reservation wastes
+# summary: One slab for the longest possible answer; how empty it stays, and three ways to say so
+# minutes: 40
+# objectives:
+#   - compute how much memory a reserved slab takes and how little of it is used
+#   - name three metrics of emptiness and say why they differ on the same requests
+#   - tell apart slots that are live, reserved for later, and never used
+#   - predict what a longer limit does to the batch and to the waste
+# builds: [SlabAllocator, Ledger]
+# ---
+
+# %% [markdown]
+# A request arrives. Its prompt has {{ prompt_of_a }} tokens. How long will the answer be? Nobody
+# knows, not even the model. The simplest server plays safe: it sets aside room for the longest
+# conversation that it allows. That limit is **max_model_len**, and the room is a **slab**: slots in
+# one piece, for this request alone.
+#
+# Here is our pool of {{ POOL_TOKENS }} slots under that rule. A, B and C want to run.
+
+# %%
+from course.memory.example import MAX_MODEL_LEN, POOL_TOKENS, REQUESTS
+from course.show import Arrival, memory_map
+
+prompt_of_a = REQUESTS[0].prompt_tokens
+stream = [Arrival(r.name, r.prompt_tokens, r.total_tokens) for r in REQUESTS]
+memory_map(stream, policies=("slab",), step=0)
+
+# %% [markdown]
+# The pool has room for {{ slabs.num_slabs }} slabs. Here is the rule in code, without the picture.
+
+# %%
+from course.memory import SlabAllocator
+
+slabs = SlabAllocator(POOL_TOKENS, MAX_MODEL_LEN)
+given = {r.name: slabs.reserve(r.name) for r in REQUESTS}
+print("first slot of each slab:", given)
+written_at_start = sum(r.prompt_tokens for r in REQUESTS[:2])
+print("slots that hold a token:", written_at_start, "of", POOL_TOKENS)
+
+# %% [markdown]
+# C gets `None`. Two requests hold everything, and {{ written_at_start }} slots hold a token. A
+# useful picture: a hotel that keeps, for every guest, the rooms of the longest stay that anyone
+# ever booked. (The picture breaks later: rooms do not scatter, memory does.)
+
+# %% [markdown]
+# ## The same with real sizes
+#
+# Take a real model, and chats of {{ live }} tokens on a server that allows {{ limit:,}}. Guess
+# first.
+
+# %%
+from course.show import predict
+
+guess_empty = predict("How much of each slab stays empty?", ["a quarter", "half", "most of it"])
+
+# %%
+from course.show import table
+from course.sizing import GIB, MIB, MODELS, kv_bytes_per_token
+
+llama = MODELS["Llama-2-7B"]
+per_token, limit, live, chats = kv_bytes_per_token(llama), 4096, 512, 8
+table(
+    {
+        "one token": f"{per_token / MIB} MiB",
+        "one slab": f"{limit * per_token / GIB} GiB",
+        "what the chat uses of it": f"{live * per_token / MIB} MiB",
+        "eight chats reserve": f"{chats * limit * per_token / GIB} GiB",
+        "eight chats use": f"{chats * live * per_token / GIB} GiB",
+    },
+    caption=f"{llama.name}, keys and values in 2 bytes",
+)
+
+# %%
+empty_share = 1 - live / limit
+guess_empty.measured("most of it", detail=f"{100 * empty_share:.1f} % of each slab is empty")
+
+# %% [markdown]
+# {{ 100 * empty_share:.1f }} % empty. The model is not to blame: a smaller cache per token makes
+# both numbers smaller and leaves their ratio alone. The waste comes from the reservation.
+
+# %%
+for name in ("Llama-2-7B", "Llama-3-8B", "SmolLM2-135M"):
+    size = kv_bytes_per_token(MODELS[name])
+    slab, used = limit * size, live * size
+    print(f"{name:14} slab {slab / MIB:7.1f} MiB   used {used / MIB:6.1f} MiB"
+          f"   empty {100 * (1 - used / slab):.1f} %")  # fmt: skip
+
+# %% [markdown]
+# ## Four where sixteen would fit
+#
+# Empty memory would be harmless if nobody wanted it. But memory decides how many requests run
+# together, the **batch**, and lesson 01 showed what a large batch is worth. Give this server
+# {{ budget_gib }} GiB for keys and values.
+
+# %%
+budget_gib = 8
+budget = budget_gib * GIB
+fit_slabs = budget // (limit * per_token)
+fit_lived = budget // (live * per_token)
+fit_generous = budget // (1024 * per_token)
+print("requests that run together, one slab each:         ", fit_slabs)
+print("if each held what a 512-token chat needs:          ", fit_lived)
+print("if each held 1,024 tokens, twice what it will need:", fit_generous)
+
+# %% [markdown]
+# A batch of {{ fit_slabs }} where {{ fit_generous }} would fit with room to spare, on the same GPU.
+# When people say that their GPU is full and its batch is small, this is often the reason.
+
+# %% [markdown]
+# ## How empty, on real lengths?
+#
+# Real chats are not all equally long. The next cell draws request lengths from the Azure
+# conversations of 2023 (Azure Public Dataset, CC BY 4.0; Patel et al., Splitwise, ISCA 2024), as
+# shipped with this course in bins. Then it asks how empty a slab is, in three ways.
+
+# %%
+from course.memory.emptiness import emptiness
+from course.workload import make_requests, mix
+
+chats_2023 = make_requests(mix("azure_conv_2023").sample(20_000, seed=0))
+at_2048 = emptiness(chats_2023, max_model_len=2048)
+table(
+    [
+        ("metric", "empty, %"),
+        ("when the request ends, each request once", round(100 * at_2048.at_finish, 1)),
+        ("over its life, each request once", round(100 * at_2048.lifetime_per_request, 1)),
+        ("over its life, each step once", round(100 * at_2048.lifetime_per_step, 1)),
+    ],
+    caption="Azure conversations, slabs of 2,048",
+)
+
+# %% [markdown]
+# Three numbers for one server, and all are right.
+#
+# - **When it ends**: the best moment, since a slab is never fuller.
+# - **Over its life, each request once**: the answer is still being written, so it is emptier.
+# - **Over its life, each step once**: what a memory monitor would average. Long answers are on the
+#   screen longer, and they are fuller.
+#
+# A figure without its metric says little. One more thing hides in it.
+
+# %%
+guess_dropped = predict("Which share of requests is longer than 2,048?", unit="%")
+
+# %%
+dropped_at_2048 = 100 * at_2048.dropped_share
+guess_dropped.measured(round(dropped_at_2048, 1))
+
+# %% [markdown]
+# {{ dropped_at_2048:.1f }} % of the requests do not fit into a slab of that size and are in none of
+# the three numbers. Lower the limit and slabs look fuller, because the long requests were turned
+# away. So always show the dropped share beside the waste.
+
+# %% [markdown]
+# ## Is it always the same?
+#
+# You will read that reservations waste two thirds of the memory or more. In one measurement, only
+# {{= 20.4 | [Kwon et al. 2023](https://arxiv.org/abs/2309.06180), sec. 1 }} to {{= 38.2 }} % held
+# tokens. Is that a constant? Let us see, for several workloads and limits.
+
+# %%
+workloads = {
+    "Azure code": "azure_code_2023",
+    "Azure chat": "azure_conv_2023",
+    "ShareGPT": "sharegpt_8k_filtered",
+    "arXiv summaries": "arxiv_summarization",
+}
+rows = [("workload", "limit", "empty, %", "dropped, %")]
+waste = {}
+for title, mix_name in workloads.items():
+    drawn = make_requests(mix(mix_name).sample(20_000, seed=0))
+    for max_len in (2048, 4096, 8192):
+        found = emptiness(drawn, max_len)
+        waste[title, max_len] = 100 * found.lifetime_per_step
+        rows.append((title, max_len, round(waste[title, max_len], 1),
+                     round(100 * found.dropped_share, 1)))  # fmt: skip
+
+# %%
+table(rows, caption="Empty share of a slab over its life, each step once")
+
+# %% [markdown]
+# From {{ min(waste.values()):.0f }} to {{ max(waste.values()):.0f }} %. The waste is a property of
+# a workload *and* a limit. Whoever quotes one number should say which.
+
+# %% [markdown]
+# ## Move the limit
+#
+# Now put these requests into a pool and let them queue. The pool has as many slots as the paper's
+# server for OPT-13B: {{= 15,700 | [Kwon et al. 2023](https://arxiv.org/abs/2309.06180), Table 1 }}
+# or so. Turn the dial. Watch two things: the batch, and who is turned away.
+
+# %% tags=["nbval-ignore-output"]
+from course.show import limit_dial
+
+dial = limit_dial(chats_2023[:2000], 15_728, (1024, 2048, 4096, 8192), start=4096)
+
+# %%
+batches = {limit: round(batch, 1) for limit, (_, batch, _) in dial.results.items()}
+turned_away = {limit: round(100 * d, 1) for limit, (d, _, _) in dial.results.items()}
+shortest, longest = min(batches), max(batches)
+print("batch:        ", batches)
+print("turned away, %:", turned_away)
+
+# %% [markdown]
+# Each doubling of the limit halves the batch, or more. At a limit of {{ longest:,}} hardly anybody
+# is turned away and the batch is {{ batches[longest] }}; at {{ shortest:,}} the batch is
+# {{ batches[shortest] }} and {{ turned_away[shortest] }} % of the callers hear "too long". There is
+# no good place for the dial: the slab makes you choose between long requests and many requests.
+
+# %% [markdown]
+# ## Where does every slot go?
+#
+# The paper that introduced paged attention splits what is empty. A slot is **live**
+# when it holds a token; **reserved** when its request will still write it; **internal**, for
+# internal fragmentation, when its request never will. Free slots in too small pieces are
+# **external** (the next lesson).
+
+# %% [markdown]
+# Its Fig. 2 measured three such servers.
+#
+# - **Max**: a slab of max_model_len.
+# - **Pow2**: room for the next power of two above the answer.
+# - **Oracle**: exactly the room that the answer will need, which no real server knows.
+
+# %%
+from course.memory.paper import fig2
+
+rows2 = fig2(num_requests=2000)
+table(
+    [("system", "slots", "here, %", "paper, %")]
+    + [(r.system, r.account, round(r.ours, 1), "not given" if r.paper is None else r.paper)
+       for r in rows2],
+    caption="Fig. 2 simulated: OPT-13B, ShareGPT lengths with the paper's means",
+)  # fmt: skip
+
+# %%
+from course.memory import Ledger
+from course.show import waste_ledger
+
+percent = {
+    s: [r.ours for r in rows2 if r.system == s] for s in dict.fromkeys(r.system for r in rows2)
+}
+ledgers = {s: Ledger(*v[:3], external=v[3], free=0) for s, v in percent.items()}
+waste_ledger(ledgers, unit="% of the pool", title="Where the slots of each server are")
+
+# %% [markdown]
+# Read the first row: {{ percent["Orca (Max)"][0]:.0f }} % of the memory holds tokens. Even the
+# oracle, which knows every answer's length, keeps {{ percent["Orca (Oracle)"][0]:.0f }} % live:
+# it has no internal waste, and still reserves what it will write later, and loses
+# {{ percent["Orca (Oracle)"][3]:.0f }} % between its reservations. The last row is where this
+# course is going.
+#
+# What is assumed: lengths are geometric with the paper's means, the queue never empties, and
+# the arenas are buddy allocators. Our rows differ from the paper's by at most
+# {{ worst_difference:.1f }} points.
+
+# %%
+worst_difference = max(abs(r.difference) for r in rows2 if r.difference is not None)
+
+# %%
+from course.show import prediction_record
+
+prediction_record()
+
+# %% [markdown]
+# **What is still wasted?** The oracle shows it: even with perfect knowledge, one piece of memory
+# for each request leaves gaps between them that nobody can use. That is the next lesson.
+
+# %% [markdown]
+# ## Check yourself
+
+# %%
+from course.show import check_yourself
+
+check_yourself(
+    "Your new model has a cache a quarter as large per token. What happens to the empty share?",
+    {
+        "It falls to a quarter": "The bytes do. But the slab and its live part both shrink by the "
+        "same factor, so their ratio stays.",
+        "It stays": "Yes. Only the size per token changed. More slabs fit, and each is as empty as "
+        "before.",
+        "It grows": "It would if the limit grew. The limit counts tokens, and it is unchanged.",
+    },
+    right="It stays",
+)
+check_yourself(
+    "A monitor says slabs are 47 % empty; a report on the same server says 58 %. Who is wrong?",
+    {
+        "The monitor": "It averages over steps, so long answers count more often. That is a fair "
+        "question, and a different one.",
+        "The report": "It counts each request once, over its life. That is fair too.",
+        "Neither": "Yes. They use different metrics. Ask both for theirs, and who was dropped.",
+    },
+    right="Neither",
+)
+
+# %%
+check_yourself(
+    "Slots that a running request will write in ten steps: which account?",
+    {
+        "internal": "Internal slots are never written by their owner. These will be.",
+        "reserved": "Yes: held now, used later. Only time separates them from live ones.",
+        "free": "They have an owner. Nobody else can have them now.",
+    },
+    right="reserved",
+)
+check_yourself(
+    "You lower max_model_len from 4,096 to 2,048 and the waste falls. Has the server improved?",
+    {
+        "Yes, less waste is less waste": "Look at who was served: the long requests were turned "
+        "away, and they are missing from the figure.",
+        "It depends on the requests that are now turned away": "Yes. Show the dropped share beside "
+        "the waste, always.",
+        "No, nothing changed": "The batch doubled, which is something. The price is who waits "
+        "outside.",
+    },
+    right="It depends on the requests that are now turned away",
+)
+
+# %% [markdown]
+# ## Common mistakes
+#
+# - *"A long-context model wastes more."* The limit that you reserve wastes, not the model.
+# - *"Reservations waste a fixed share of the memory."* On some workload, at some limit. You
+#   computed a table of others.
+# - *"All unused reservation is internal fragmentation."* Part of it will be written later: that
+#   part is reserved, and a scheduler could lend it out meanwhile.
+# - *"The batcher is to blame for the small batch."* It cannot admit whom memory has no slab for.
+
+# %% [markdown]
+# ## Key takeaways
+#
+# - A slab is sized for the longest possible request; the empty share is one minus lived length over
+#   limit, whatever the model.
+# - Name the metric: at the end, over a life by request, over a life by step. Show who was dropped.
+# - live, reserved, internal, external and free always add up to the pool.
+# - The cost of the waste is the batch.
+
+# %% [markdown]
+# ## Further reading
+#
+# - Kwon et al., *Efficient Memory Management for Large Language Model Serving with PagedAttention*,
+#   SOSP 2023, [arXiv 2309.06180](https://arxiv.org/abs/2309.06180): sections 1 and 3, Fig. 2.
+# - Yu et al., *Orca: A Distributed Serving System for Transformer-Based Generative Models*,
+#   OSDI 2022: the servers that Fig. 2 measures.
+# - Patel et al., *Splitwise: Efficient Generative LLM Inference Using Phase Splitting*, ISCA 2024,
+#   [arXiv 2311.18677](https://arxiv.org/abs/2311.18677): where the Azure lengths come from.
