@@ -8,6 +8,7 @@ from course.memory.arena import (
     unusable_share,
 )
 from course.memory.buddy import BuddyArena
+from course.memory.caching import CacheStats, CachingAllocator
 from course.memory.emptiness import Emptiness, emptiness
 from course.memory.ledger import Holding, Ledger, take_ledger
 from course.memory.policies import (
@@ -27,6 +28,8 @@ __all__ = [
     "POLICY_NAMES",
     "Arena",
     "BuddyArena",
+    "CacheStats",
+    "CachingAllocator",
     "Contiguous",
     "Emptiness",
     "Holding",

@@ -13,6 +13,8 @@ To look at
     histogram({"chat": lengths}, "tokens", log=True)  shares per bin, medians in the table
     roofline({"decode": 1.0}, flops, bandwidth, name) what bounds an operation
     slab_figure([512] * 8, max_model_len=4096)        slabs to scale, what is written in each
+    memory_bars({"one hole": arena}, ask=8)           a memory monitor, and the memory behind it
+    segment_figure(allocator.segments())              what a caching allocator keeps
     split_figure(8, 132, 32_768, (1, 16))             which processors have work, split or not
     figure(fig, alt="...", table={...})               any matplotlib figure, with words
     new_figure() / use_style() / style()              the course's matplotlib style
@@ -24,7 +26,7 @@ front end, ``w.frames("step")`` gives every position as a picture)
     waste_ledger([...])      a history of ledgers
     kv_calculator()          model, length, batch and type to bytes
     arena_playground()       allocate and free until a request is refused with room to spare
-    limit_dial(requests, 32_768, limits)  max_model_len against batch, emptiness and requests turned away
+    limit_dial(requests, 32_768, limits)  max_model_len against batch, waste, and who is dropped
     boundary_clinic()        when is a new block taken? guess, and be told
     address_microscope()     request, token and head to byte and program
     scheduler_timeline()     four ways to batch the same requests
@@ -73,6 +75,9 @@ _HOME = {
     "address_microscope": "microscope",
     "scheduler_timeline": "timeline",
     "slab_figure": "limits",
+    "memory_bars": "holes",
+    "segment_figure": "holes",
+    "TorchCache": "torch_cache",
     "memory_map": "pools",
     "Arrival": "pools",
     "Recording": "recording",
