@@ -72,3 +72,10 @@ def test_command_refuses_what_it_does_not_know(arguments):
     assert outcome.exit_code != 0
     assert isinstance(outcome.exception, ValueError)
     assert arguments[1] in str(outcome.exception)
+
+
+def test_the_quoted_command_says_what_was_measured_and_not_where_it_went():
+    from course.commands.bench import measuring_command
+
+    given = ["bench", "--case", "1 request", "--out", "/some/folder", "--rounds", "3", "--out=x"]
+    assert measuring_command(given) == "python -m course bench --case '1 request' --rounds 3"

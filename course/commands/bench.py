@@ -57,8 +57,7 @@ def bench(
             case,
             say=lambda text: status.update(text),
         )
-    arguments = [shlex.quote(a) for a in sys.argv[1:]]
-    result["command"] = " ".join(["python -m course", *arguments])
+    result["command"] = measuring_command(sys.argv[1:])
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         name = f"engine-{dtype}"
@@ -67,3 +66,13 @@ def bench(
             f"# Output tokens per second, {dtype}\n\n{markdown(result)}"
         )
     print(json.dumps(result, indent=2) if as_json else markdown(result))
+
+
+def measuring_command(arguments: list[str]) -> str:
+    """The command as a page may quote it: without where this machine put the result."""
+    kept, skip = [], False
+    for argument in arguments:
+        if not skip and argument != "--out" and not argument.startswith("--out="):
+            kept.append(shlex.quote(argument))
+        skip = argument == "--out"
+    return " ".join(["python -m course", *kept])
