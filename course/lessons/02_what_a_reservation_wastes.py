@@ -90,8 +90,8 @@ for name in ("Llama-2-7B", "Llama-3-8B", "SmolLM2-135M"):
 # ## Four where sixteen would fit
 #
 # Empty memory would be harmless if nobody wanted it. But memory decides how many requests run
-# together, the **batch**, and a batch shares one read of the model's weights in each step. Give this
-# server {{ budget_gib }} GiB for keys and values.
+# together, the **batch**, and a batch shares each read of the model's weights. Give this server
+# {{ budget_gib }} GiB for keys and values.
 
 # %%
 budget_gib = 8
