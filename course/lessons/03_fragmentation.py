@@ -1,7 +1,7 @@
 # ---
 # title: Fragmentation
 # summary: "Free bytes that nobody can have: holes, how to search them, and what closing them costs"
-# minutes: 40
+# minutes: 45
 # objectives:
 #   - show a request that is refused although enough slots are free, and say why
 #   - tell internal from external fragmentation in a ledger
@@ -74,7 +74,8 @@ print("C gets offset", arena.allocate(refusal.size))
 # ## Two kinds of fragmentation
 #
 # Fragmentation is memory that is lost to the way it is handed out. Lesson 02 met the inner kind.
-# Here are both, at a moment when A has written 9 tokens and B 5. Slabs: C waits. Arena: C waits.
+# Here are both, at a moment when A has written {{ written[A] }} tokens and B {{ written[B] }}. In
+# slabs C waits; in the arena C waits.
 
 # %%
 from course.memory import Holding, take_ledger
@@ -98,8 +99,9 @@ print("arena internal:", in_arena.internal, " external:", in_arena.external)
 # - **External fragmentation** is between reservations: slots are free, and in pieces too short for
 #   whoever waits. The arena loses {{ in_arena.external }} so.
 #
-# They are the same slots. Exact lengths have not saved them; they have moved outside, where they
-# even look free. And the largest part of both bars, reserved for later, has not changed.
+# Exact lengths have not saved these slots (the example is made so that the two numbers agree). They
+# have moved outside, where they even look free. And the largest part of both bars, reserved for
+# later, has not changed.
 
 # %% [markdown]
 # ## How often?
@@ -109,8 +111,8 @@ print("arena internal:", in_arena.internal, " external:", in_arena.external)
 # refusals with room to spare begin?
 
 # %%
-loads = ["25 % of the arena", "50 %", "100 %: only when it is really full"]
-guess_load = predict("From which load on is more than one request in 100 refused with room?", loads)
+loads = ["below 50 %", "between 50 and 75 %", "only above 75 %"]
+guess_load = predict("At which load is one request in 100 refused with room to spare?", loads)
 
 # %%
 from course.memory import BuddyArena, random_operations
@@ -143,20 +145,20 @@ _ = line_plot(
 )  # fmt: skip
 
 # %%
-first_at = {f"{at:g}": room for at, (room, _) in zip(load, counted["first fit"], strict=True)}
-guess_load.measured(
-    loads[1], f"first fit: {first_at['50']:.1f} % at 50, {first_at['62.5']:.1f} at 62.5"
-)
+first_fit = [room for room, _ in counted["first fit"]]
+begins = next(at for at, room in zip(load, first_fit, strict=True) if room > 1)
+guess_load.measured(loads[1], f"first fit: {begins:g} % is the first load tried that passes it")
 full = {name: shares[-1] for name, shares in counted.items()}
 share_with_room = 100 * full["first fit"][0] / full["first fit"][1]
 for name, (room, every) in full.items():
     print(f"{name:9} at full load: {every:4.1f} % refused, {room:4.1f} % with room to spare")
 
 # %% [markdown]
-# With first fit at full load, {{ share_with_room:.0f }} of 100 refusals happen with enough slots
-# free. "Out of memory" nearly always means "out of long holes".
+# With first fit at full load, {{ share_with_room:.0f }} % of the refusals happen with enough slots
+# free. In this stream "out of memory" nearly always means "out of long holes".
 #
-# The buddy line lies lower, and that is no merit: look at its refusals in all. Why?
+# At full load the buddy has the lowest line, and that is no merit: look at its refusals in all.
+# Why?
 
 # %% [markdown]
 # ## Three ways to search
@@ -183,11 +185,10 @@ for name, fresh in (("first fit", Arena(POOL_TOKENS)), ("best fit", Arena(POOL_T
 
 # %%
 from course.memory import Contiguous, make_policy, simulate
-from course.memory.example import B as b_of_example
 from course.workload import make_requests, mix
 
 buddy = BuddyArena(POOL_TOKENS)
-size_of_a, size_of_b = A.total_tokens, b_of_example.total_tokens
+size_of_a, size_of_b = A.total_tokens, B.total_tokens
 held_by_a = buddy.held(buddy.allocate(size_of_a))
 chats = mix("azure_conv_2023")
 requests = make_requests(chats.sample(2000, seed=4))
@@ -226,7 +227,8 @@ batch = {name: run.sustained_batch for name, run in runs.items()}
 # {{ external["best-fit"]:.0f }} % under best fit. The buddy has only {{ external["buddy"]:.0f }} %,
 # and {{ internal_of_buddy:.0f }} % internal: it turned one kind into the other.
 #
-# Searching more cleverly gains a point or two. Whatever the rule, it can only choose among holes
+# Searching more cleverly gained {{ external["first-fit"] - external["best-fit"]:.0f }} points.
+# Whatever the rule, it can only choose among holes
 # that others left.
 
 # %% [markdown]
@@ -251,13 +253,15 @@ for name in ("first-fit", "compacting", "paged"):
 
 # %% [markdown]
 # It works: nobody is refused with room to spare, and {{ batch["compacting"]:.0f }} run together
-# where {{ batch["first-fit"]:.0f }} did. But almost the whole pool moves each time. In time, for a
-# model and a GPU (peak bandwidth, each byte read and written once):
+# where {{ batch["first-fit"]:.0f }} did. But {{ moved_share:.0f }} % of the pool moves each time.
+# (One could stop once the hole is long enough, and move less.) In time, for a model and a GPU, at
+# peak bandwidth, each byte read and written once:
 
 # %%
 from course.sizing import ACCELERATORS, GIB, MODELS, kv_bytes_per_token
 
-gpu = ACCELERATORS["A100 40GB"]
+gpu = ACCELERATORS["A100 80GB"]
+moved_share = 100 * compacting.moved_tokens / compacting.num_compactions / pool_tokens
 rows = [("model", "moved each time, GiB", "pause, ms", "pauses, s in all")]
 pauses = {}
 for name in ("Llama-3-8B", "Llama-2-7B"):
@@ -281,13 +285,11 @@ table(rows, f"Computed for {gpu.name}, not measured: {gpu.bandwidth / 1e9:,.0f} 
 # %% [markdown]
 # ## The bar that misleads
 #
-# Three servers. A monitor adds up what is used and what is free. Which of them can take a request
-# of 8 slots?
+# Three servers. A monitor adds up what is used and what is free. How many of them can take a
+# request of {{ next_asks }} slots?
+
 
 # %%
-from course.show import memory_bars
-
-
 def arena_of(*pieces):
     """Runs and holes in turn, a run first."""
     made = Arena(sum(pieces))
@@ -297,17 +299,34 @@ def arena_of(*pieces):
     return made
 
 
-servers = {"server 1": arena_of(48, 16), "server 2": arena_of(16, 10, 32, 6),
-           "server 3": arena_of(10, 4, 9, 3, 10, 4, 9, 3, 10, 2)}  # fmt: skip
-_ = memory_bars(servers, ask=8)
+# %%
+servers = {
+    "server 1": arena_of(48, 16),
+    "server 2": arena_of(16, 10, 32, 6),
+    "server 3": arena_of(10, 4, 9, 3, 10, 4, 9, 3, 10, 2),
+}
+next_asks = 8
+print({name: f"{a.size - a.num_free} used, {a.num_free} free" for name, a in servers.items()})
+
+# %%
+how_many = ["none", "one", "two", "all three"]
+guess_fits = predict("How many of the three can take it?", how_many)
+
+# %%
+from course.show import memory_bars
+
+_ = memory_bars(servers, ask=next_asks)
+guess_fits.measured(how_many[sum(a.fits(next_asks) for a in servers.values())])
 
 # %%
 from course.memory import external_fragmentation, smallest_refused, unusable_share
 
-rows = [("", "free", "outside the longest hole, %", "useless for 8, %", "smallest refused")]
+rows = [
+    ("", "free", "outside the longest hole, %", f"useless for {next_asks}, %", "smallest refused")
+]
 for name, arena in servers.items():
     outside = 100 * external_fragmentation(arena.holes)
-    useless = 100 * unusable_share(arena.holes, 8)
+    useless = 100 * unusable_share(arena.holes, next_asks)
     least = smallest_refused(arena.holes) or "none"
     rows.append((name, arena.num_free, f"{outside:.1f}", f"{useless:.1f}", least))
 table(rows)
@@ -327,8 +346,8 @@ table(rows)
 # tensor's bytes go back to its segment, not to the GPU. Inside a segment pieces are split, merged
 # and searched by best fit. So a segment is an arena.
 #
-# Here is a **simulation** of it, by the rules of its source code. A large buffer is freed; five
-# tensors are cut from its segment; two of them are freed; then comes one of 60 MiB.
+# Here is a **simulation**, by the rules of PyTorch's source code. A large buffer is freed; five
+# tensors are cut from its segment; two of them are freed; then one more is asked for.
 
 # %%
 from course.memory import CachingAllocator
@@ -362,13 +381,13 @@ for name, s in (("before", before), ("after", after)):
     numbers = (s.allocated, s.reserved, s.cached, s.largest_free)
     rows.append((name, *(n // MIB for n in numbers)))
 table(rows)
+taken = (after.reserved - before.reserved) // MIB
 guess_driver.measured(grows[1], "the longest free piece was 40 MiB")
 
 # %% [markdown]
-# {{ before.cached // MIB }} MiB were cached, and still {{ (after.reserved - before.reserved) // MIB }}
-# more were taken from the GPU. If those had not been there: out of memory, with
-# {{ before.cached // MIB }} MiB in hand. PyTorch's message then says how much is "reserved by
-# PyTorch but unallocated".
+# {{ before.cached // MIB }} MiB were cached, and still {{ taken }} more were taken from the GPU.
+# Had they not been there: out of memory, with {{ before.cached // MIB }} MiB in hand. PyTorch's
+# message then says how much is "reserved by PyTorch but unallocated".
 #
 # And on this machine? The next cell does the same with real tensors and reads PyTorch's own
 # counters, if there is a GPU.
@@ -387,34 +406,37 @@ else:
     print("Not run: no CUDA device here. All that you saw of PyTorch above is the simulation.")
 
 # %% [markdown]
-# The counters to read on a server of your own: `torch.cuda.memory_allocated()` (in tensors),
-# `memory_reserved()` (taken from the driver), `inactive_split_bytes` in `memory_stats()` (cached in
-# segments that something still lives in). The first two far apart, and growing: that is
-# fragmentation.
+# On a server of your own read `torch.cuda.memory_allocated()` (in tensors) and `memory_reserved()`
+# (taken from the driver). Far apart, they mean a large cache: left from a peak, or in crumbs. If
+# `num_alloc_retries` in `memory_stats()` rises meanwhile, it was no use when needed. (The setting
+# `expandable_segments` lets segments grow and avoids much of it.)
 #
-# The KV pool of a serving engine escapes this: it is *one* tensor, allocated once. How its slots
-# are handed out is the engine's business, and that is what this course is about.
+# The KV pool of a serving engine escapes this: it is *one* tensor, allocated once. Who gets which
+# of its slots is the engine's business, and ours.
 
 # %% [markdown]
 # ## The memory looks free and the batch is small
 #
-# Where do you look? Four servers with equal pools. Each one's owner says: "The memory is there, and
-# so few run." Here are means over a run of each, from the ledger, and how often somebody waited.
+# Where do you look? Four servers with equal pools. Each one's owner says: "Not all of the memory is
+# in use, and so few run." Here are means over a simulated run of each, and how often somebody
+# waited.
 
 # %%
 from course.workload import poisson
 
 calm = make_requests(chats.sample(2000, seed=4), poisson(2000, 1.0, seed=4))
 cases = {
-    "W": simulate(requests, make_policy("slab", pool_tokens, limit), all_at_once=True),
+    "W": runs["slab"],
     "X": simulate(
         requests, make_policy("paged", pool_tokens, limit), all_at_once=True, max_batch=16
     ),
-    "Y": simulate(requests, make_policy("first-fit", pool_tokens, limit), all_at_once=True),
+    "Y": runs["first-fit"],
     "Z": simulate(calm, make_policy("paged", pool_tokens, limit), step_s=0.03),
 }
-rows = [("server", "batch", "live, %", "reserved, %", "internal, %", "external, %", "free, %",
-         "somebody waits, %")]  # fmt: skip
+
+# %%
+accounts = ("live", "reserved", "internal", "external", "free")
+rows = [("server", "batch", *(f"{name}, %" for name in accounts), "somebody waits, %")]
 for name, run in cases.items():
     shares = [round(100 * share) for share in run.mean.shares().values()]
     rows.append((name, round(run.mean_batch, 1), *shares, round(100 * run.waiting_share)))
@@ -435,7 +457,7 @@ table(rows)
 from course.show import check_yourself
 
 check_yourself(
-    "Server W: its process uses all of its memory, and few tokens are in it. What do you change?",
+    "Server W: less than a third of its slots hold a token. What do you change?",
     {
         "Buy a larger GPU.": "It would be filled with the same emptiness: two thirds of this pool "
         "are held and never written.",
@@ -461,9 +483,10 @@ check_yourself(
     right="A limit that is not memory.",
 )
 check_yourself(
-    "Server Y: a quarter of the pool is in no reservation, and most of the time somebody waits.",
+    "Server Y: a fifth of the pool is in no reservation, and nearly always somebody waits. What "
+    "helps?",
     {
-        "Admit more: there is a quarter free.": "The largest part of it is external: in pieces, "
+        "Admit more: there is room.": "Nearly all of it is external: in pieces, "
         "and none is long enough for the head of the queue.",
         "The holes: compact, or stop asking for one piece.": "The lengths are exact and nothing is "
         "internal. What is lost is lost between the reservations.",
@@ -474,7 +497,7 @@ check_yourself(
     right="The holes: compact, or stop asking for one piece.",
 )
 check_yourself(
-    "Server Z: almost everything is free, and the batch is the smallest of all.",
+    "Server Z: almost everything is free, and the batch is the smallest of all. What is wrong?",
     {
         "Nothing: nobody waits.": "Requests come slowly and leave quickly. A small batch is what "
         "a quiet day looks like.",
@@ -487,9 +510,9 @@ check_yourself(
 )
 
 # %% [markdown]
-# **What is still wasted?** With exact lengths, which nobody has, about a fifth of the pool lies in
-# holes. All of it comes from one demand: that a request's slots be in one piece. Drop it, and
-# there is no such thing as a hole too short. That is the next lesson.
+# **What is still wasted?** With exact lengths, which nobody has, {{ external["first-fit"]:.0f }} %
+# of the pool lies in holes. All of it comes from one demand: that a request's slots be in one
+# piece. Drop it, and there is no such thing as a hole too short. That is the next lesson.
 
 # %%
 from course.show import prediction_record
@@ -506,7 +529,7 @@ check_yourself(
     {
         "4": "The hole of 4 takes it, and the hole of 5 as well.",
         "6": "One more than the longest hole, and 9 are free.",
-        "9": "It is refused, and so is every size from one above the longest hole.",
+        "9": "It is refused, and so are 6, 7 and 8. The smallest is one above the longest hole.",
         "10": "It is refused because only 9 are free. That is a full memory, not a fragmented one.",
     },
     right="6",
@@ -568,7 +591,7 @@ check_yourself(
 #   servers it was guilty in one.
 # - *"Internal and external are two words for waste."* One is held and never written, the other free
 #   and of no use. They have different remedies.
-# - *"Just compact."* It copies nearly the whole pool while everybody waits.
+# - *"Just compact."* It copies most of the pool while everybody waits, again and again.
 
 # %% [markdown]
 # ## Key takeaways
