@@ -149,8 +149,8 @@ guess_dropped.measured(round(dropped_at_2048, 1))
 
 # %% [markdown]
 # {{ dropped_at_2048:.1f }} % of the requests do not fit into a slab of that size and are in none of
-# the three numbers. Move the limit, and the waste changes partly because other requests are counted.
-# So always show the dropped share beside it.
+# the three numbers. Move the limit, and the waste changes partly because other requests are
+# counted. So always show the dropped share beside it.
 
 # %% [markdown]
 # ## Is it always the same?
