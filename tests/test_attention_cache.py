@@ -179,6 +179,12 @@ def test_a_cache_that_cannot_be_is_refused():
         PagedKVCache(latent, 4, 4)
 
 
+@pytest.mark.parametrize("blocks", [2**48, 2**80])
+def test_a_cache_larger_than_any_memory_says_so(blocks):
+    with pytest.raises(RuntimeError, match=r"no memory on cpu .* make the pool smaller"):
+        PagedKVCache(SHAPE, blocks, 16)
+
+
 # --- blocks that move ----------------------------------------------------------------------------
 
 
@@ -196,7 +202,15 @@ def test_copies_read_every_source_before_they_write(kind):
     cache.copy_blocks([])
 
 
-@pytest.mark.parametrize("pairs", [[(0, 1), (0, 16)], [(0, 1), (-1, 2)], [(0, 1), (2, 1)]])
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [(0, 1), (0, 16)],
+        [(0, 1), (-1, 2)],
+        [(0, 1), (2, 1)],
+        torch.tensor([[0, 1], [2, 1]]),  # whose elements hash apart
+    ],
+)
 def test_copies_that_cannot_be_change_nothing(pairs):
     cache = poisoned()
     cache.write(0, *draw(BS), range(BS))

@@ -186,6 +186,21 @@ def test_scale_is_a_factor_and_has_a_default(backend):
 
 
 @BOTH
+@pytest.mark.parametrize("scale", [0.0, -0.5, -2.0])
+@pytest.mark.parametrize("cached", [0, 3])
+def test_a_scale_of_zero_or_less_does_not_bring_back_what_is_masked(backend, scale, cached):
+    """Fault 64: a mask of -inf times such a scale is NaN or +inf."""
+    case = make_case([13 + cached, 2], [13, 1], block_size=BS, head_dim=16, seed=21)
+    turned = make_case([13 + cached, 2], [13, 1], block_size=BS, head_dim=16, seed=21)
+    out, lse = run(case, backend, scale=scale)
+    turned.q *= scale  # the same scores by another way
+    expected, expected_lse = run(turned, "reference", scale=1.0)
+    assert torch.isfinite(out).all()
+    assert torch.allclose(out, expected, atol=1e-5)
+    assert torch.allclose(lse, expected_lse, atol=1e-5)
+
+
+@BOTH
 def test_q_may_be_a_slice_of_a_wider_tensor(backend):
     """A fused projection gives q, k and v as views into one tensor."""
     case = make_case([9, 4], [1, 2], block_size=BS, seed=13)

@@ -58,6 +58,7 @@ def test_a_value_out_of_range_is_named_with_its_range(name, value, wanted):
         ("stop_token_ids", [5, np.int64(6)], (5, 6)),
         ("stop_token_ids", {7}, (7,)),
         ("stop_token_ids", range(2), (0, 1)),
+        ("stop_token_ids", iter([5, 6]), (5, 6)),
         ("stop", "end", ("end",)),
         ("stop", ["a", "bc"], ("a", "bc")),
         ("n", np.uint8(4), 4),

@@ -3,7 +3,9 @@
 from collections import Counter
 from time import perf_counter
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -60,6 +62,19 @@ def test_B4_free_takes_any_iterable_and_each_block_lands_once():
     assert pool.num_free == 4
     assert Counter(pool.free_blocks) == Counter(range(4))
     pool.check_invariants()
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_F22_ids_that_are_not_plain_numbers(make):
+    """Two elements of a tensor are two objects that hash apart, though their number is the same."""
+    pool = BlockPool(4, order=make([2, 0, 1, 3]))
+    taken = pool.allocate(2)
+    with pytest.raises(DoubleFree, match="freed 2 time"):
+        pool.free(make([taken[0], taken[0]]))
+    pool.check_invariants()
+    pool.free(make(taken))
+    pool.check_invariants()
+    assert {type(block_id) for block_id in pool.free_blocks} == {int}
 
 
 def test_B5_no_block_is_set_aside():

@@ -197,6 +197,14 @@ def test_an_empty_prompt_is_refused(llm, empty):
         llm.generate(empty, GO)
 
 
+def test_a_batch_is_answered_also_when_every_prompt_of_it_is_refused(llm):
+    with pytest.warns(UserWarning, match="empty"):
+        answers = llm.generate([[], [1] * 64], GO)
+    assert [a.finish_reason for a in answers] == ["refused", "refused"]
+    assert "empty" in answers[0].error
+    assert "max_model_len" in answers[1].error
+
+
 @pytest.mark.parametrize(
     ("prompt", "error", "words"),
     [
@@ -205,6 +213,8 @@ def test_an_empty_prompt_is_refused(llm, empty):
         ([1, 2**64], ValueError, "vocabulary"),
         ([1.5, 2], TypeError, "token"),
         ([True, False], TypeError, "token"),
+        (b"text", TypeError, "bytes"),
+        ([b"text"], TypeError, "bytes"),
         ([[1, "2"]], TypeError, "token"),
         (None, TypeError, "prompt"),
         (7, TypeError, "prompt"),
@@ -251,6 +261,11 @@ def test_a_setting_out_of_range_is_named(tiny, settings, words):
         LLM(tiny, **settings)
 
 
+def test_a_pool_larger_than_any_memory_is_refused_at_once(tiny):
+    with pytest.raises(RuntimeError, match="make the pool smaller"):
+        LLM(tiny, kv_cache_bytes=2**60)
+
+
 def test_unknown_model_says_what_there_is():
     with pytest.raises(FileNotFoundError, match="smollm2") as caught:
         LLM("gpt-17")
@@ -290,6 +305,50 @@ def test_an_interrupt_leaves_the_engine_whole(llm, monkeypatch, error, at):
     llm.check_invariants()
     assert not llm.has_work
     assert llm.generate("steady", GO)[0].token_ids == before
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_a_step_that_failed_after_its_draw_does_not_shift_the_dice(llm, monkeypatch, error):
+    """Another request's bad row may fail a step when this one's number is drawn already."""
+    dice = SamplingParams(max_tokens=8, temperature=1.5, seed=7, ignore_eos=True)
+    alone = llm.generate("steady", dice)[0].text
+    stream = llm.stream("steady", dice)
+    text = next(stream) + next(stream)
+    run = llm.core.runner.run
+
+    def stumble(step):
+        run(step)
+        raise error("stumbled")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(llm.core.runner, "run", stumble)
+        with pytest.raises(error):
+            llm.generate("other", GO)
+    assert text + "".join(stream) == alone
+
+
+def test_a_stream_may_be_dropped_while_the_model_runs(llm, monkeypatch):
+    """The garbage collector closes a lost stream whenever it likes, in the middle of a step too."""
+    alone = llm.generate("steady", GO)[0].token_ids
+    lost, run = [llm.stream("lost", GO)], llm.core.runner.run
+
+    def run_and_collect(step):
+        tokens = run(step)
+        if llm.stats.steps > 8 and lost:
+            lost.pop().close()
+        return tokens
+
+    monkeypatch.setattr(llm.core.runner, "run", run_and_collect)
+    assert llm.generate("steady", GO)[0].token_ids == alone
+    assert not lost
+
+
+def test_a_request_whose_text_cannot_be_made_is_not_left_in_the_queue(llm, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(llm.tokenizer, "stream_decoder", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            llm.generate("no", GO)
+    assert not llm.has_work
 
 
 # ---- statistics

@@ -101,6 +101,18 @@ def test_replay_command_scales_lengths(tmp_path):
     assert json.loads(result.stdout)["prompt tokens"] == 14
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--scale", "0"), ("--scale", "inf"), ("--scale", "nan"), ("--seed", "-1")],
+)
+def test_replay_command_names_an_option_out_of_range(tmp_path, option, value):
+    trace = tmp_path / "lengths.csv"
+    trace.write_text("5,3\n")
+    result = run_command("replay", str(trace), "--model", "tiny", option, value)
+    assert isinstance(result.exception, ValueError)
+    assert option in str(result.exception)
+
+
 def test_generate_command_prints_json_and_text():
     result = run_command("generate", "hi", "--model", "tiny", "--max-tokens", "3", "--json")
     assert result.exit_code == 0, result.output

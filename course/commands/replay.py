@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -48,8 +49,10 @@ def replay(
     from course.replay import replay as run
     from course.workload import MOONCAKE_BLOCK_TOKENS, load_workload
 
-    if not scale > 0:
-        raise ValueError(f"--scale {scale} must be above 0")
+    if not (scale > 0 and isfinite(scale)):
+        raise ValueError(f"--scale {scale} must be a number above 0")
+    if seed < 0:
+        raise ValueError(f"--seed {seed} must be 0 or more")
     requests = load_workload(trace, limit=limit or None, seed=seed)
     if scale != 1:
         requests = [

@@ -138,15 +138,16 @@ class PrefillRows:
     def attend(self, q, keys, values, key_scales, value_scales, scale, return_lse):
         k = take(keys, self.slots, key_scales).transpose(0, 1)
         v = take(values, self.slots, value_scales).transpose(0, 1)
-        queries = q.float().transpose(0, 1)
+        # Scaled here: after its mask, PyTorch would make NaN of -inf with a scale of 0 or less.
+        queries = q.float().transpose(0, 1) * scale
         mask = None if self.is_causal else self.is_seen
         out = F.scaled_dot_product_attention(
-            queries[None], k[None], v[None], mask, 0.0, self.is_causal, scale=scale, enable_gqa=True
+            queries[None], k[None], v[None], mask, 0.0, self.is_causal, scale=1.0, enable_gqa=True
         )
         lse = None
         if return_lse:
             grouped = queries.unflatten(0, (k.shape[0], -1))  # [KV heads, group, queries, head_dim]
-            scores = scale * (grouped @ k[:, None].transpose(-1, -2))
+            scores = grouped @ k[:, None].transpose(-1, -2)
             scores = scores.masked_fill(~self.is_seen, float("-inf"))
             lse = scores.logsumexp(-1).flatten(0, 1).transpose(0, 1)
         return out[0].transpose(0, 1), lse

@@ -75,6 +75,8 @@ def as_prompts(prompts, tokenizer, one: bool = False) -> list[list[int]]:
     Raises TypeError for what is neither text nor token ids, ValueError for an id that the model's
     vocabulary does not have. An empty prompt passes: refusing it is the scheduler's business.
     """
+    if isinstance(prompts, bytes | bytearray):  # a sequence of integers, but of bytes, not tokens
+        raise TypeError("a prompt is text or a list of token ids, got bytes; decode them first")
     single = isinstance(prompts, str) or (isinstance(prompts, Sequence) and _is_ids(prompts))
     if not single and not isinstance(prompts, Sequence):
         if not hasattr(prompts, "tolist"):
@@ -94,7 +96,7 @@ def _as_ids(prompt, tokenizer) -> list[int]:
         return tokenizer.encode(prompt)
     if hasattr(prompt, "tolist"):
         prompt = prompt.tolist()
-    if not isinstance(prompt, Sequence):
+    if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
         raise TypeError(f"a prompt is text or a list of token ids, got {type(prompt).__name__}")
     for place, token_id in enumerate(prompt):
         if isinstance(token_id, bool) or not isinstance(token_id, Integral):

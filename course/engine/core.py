@@ -51,8 +51,12 @@ class EngineCore:
             eos_token_id=self.tokenizer.eos_token_id,
         )
         self.scheduler.add(request)
-        jobs = [Job(request, self.tokenizer)]
-        jobs += [Job(child, self.tokenizer, is_child=True) for child in request.children]
+        try:
+            jobs = [Job(request, self.tokenizer)]
+            jobs += [Job(child, self.tokenizer, is_child=True) for child in request.children]
+        except BaseException:  # a tokenizer that cannot decode: nobody would wait for the request
+            self.scheduler.abort(request.request_id)
+            raise
         self.jobs |= {job.request.request_id: job for job in jobs}
         return jobs
 
@@ -65,11 +69,14 @@ class EngineCore:
             tokens = self.runner.run(step) if step.scheduled else {}
         except BaseException:  # an interrupt too: what was half computed is computed once more
             self.scheduler.abandon()
+            self.runner.abandon()
             raise
         now = perf_counter()
         finished = self.scheduler.update(step, tokens)
         for request_id, token_id in tokens.items():
-            job = self.jobs[request_id]
+            job = self.jobs.get(request_id)
+            if job is None:
+                continue  # dropped while the model ran: a stream that nobody holds any more
             job.timing.token(now)
             if job.request.finish_reason == "stop":
                 continue  # the token that ended it is no part of the text

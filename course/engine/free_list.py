@@ -5,6 +5,7 @@ finding the block would cost a walk. With two links per block every operation is
 """
 
 from collections.abc import Iterable, Iterator
+from operator import index
 
 
 class FreeList:
@@ -88,14 +89,14 @@ class FreeList:
 
     def append_n(self, block_ids: Iterable[int]) -> None:
         """Put blocks at the end, in the given order. All or nothing, as `prepend_n`."""
-        self._insert(list(block_ids), after=self._sentinel)
+        self._insert(list(map(index, block_ids)), after=self._sentinel)
 
     def prepend_n(self, block_ids: Iterable[int]) -> None:
         """Put blocks at the front: the first of them will be the next to be reused.
 
         ValueError, and nothing changed, if an id is outside the pool, listed twice or already in.
         """
-        self._insert(list(block_ids), after=self._next[self._sentinel])
+        self._insert(list(map(index, block_ids)), after=self._next[self._sentinel])
 
     def _insert(self, block_ids: list[int], after: int) -> None:
         for block_id in block_ids:

@@ -4,8 +4,10 @@ Slot ``s`` is row ``s % block_size`` of block ``s // block_size``. The cache kno
 requests: it writes where it is told to write and reads where it is told to read.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import index
 
 import torch
 
@@ -54,8 +56,14 @@ class PagedKVCache:
         self.shape, self.num_blocks, self.block_size = shape, num_blocks, block_size
         self.dtype = dtype
         # empty, not zeros: the operating system hands out a page when it is first written.
-        self.keys = torch.empty(size, dtype=dtype, device=device)
-        self.values = torch.empty(size, dtype=dtype, device=device)
+        try:
+            self.keys = torch.empty(size, dtype=dtype, device=device)
+            self.values = torch.empty(size, dtype=dtype, device=device)
+        except (RuntimeError, TypeError, OverflowError) as error:  # what torch raises, by size
+            raise RuntimeError(
+                f"no memory on {device} for keys and values of {num_blocks} blocks of {block_size} "
+                f"tokens ({2 * math.prod(size) * dtype.itemsize} bytes): make the pool smaller"
+            ) from error
         self.device = self.keys.device
         self.write_backend = choose_backend(write_backend, self.device)
         self._tensors = [self.keys, self.values]  # everything that moves when a block moves
@@ -154,7 +162,7 @@ class PagedKVCache:
         So ``[(1, 2), (2, 3)]`` puts the old block 2 into block 3. ValueError, before anything is
         copied, for ids outside the cache or a destination named twice.
         """
-        pairs = list(pairs)
+        pairs = [(index(source), index(destination)) for source, destination in pairs]
         if not pairs:
             return
         sources, destinations = map(list, zip(*pairs, strict=True))

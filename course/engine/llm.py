@@ -59,6 +59,10 @@ class LLM:
         num_blocks = choose_num_blocks(
             shape, block_size, num_blocks, kv_cache_bytes, self.model.dtype, self.model.device
         )
+        # The tensors first: a pool that does not fit fails here, before its blocks are listed.
+        self.cache = PagedKVCache(
+            shape, num_blocks, block_size, dtype=self.model.dtype, device=self.model.device
+        )
         if kv_policy == "paged":
             manager = KVManager(
                 num_blocks,
@@ -74,9 +78,6 @@ class LLM:
             raise ValueError(f'kv_policy={kv_policy!r} is unknown; choose "paged" or "slab"')
         config = SchedulerConfig(
             max_num_seqs, max_num_batched_tokens, chunked_prefill, max_model_len=limit
-        )
-        self.cache = PagedKVCache(
-            shape, num_blocks, block_size, dtype=self.model.dtype, device=self.model.device
         )
         self.kv_manager = manager
         self.scheduler = Scheduler(config, manager)
@@ -103,7 +104,7 @@ class LLM:
                 except RequestRefused as refused:
                     jobs.append(refused)
             refusals = [job for job in jobs if isinstance(job, RequestRefused)]
-            if refusals and len(refusals) == len(jobs):
+            if refusals and len(jobs) == 1:
                 raise refusals[0]
             for refused in refusals:
                 warnings.warn(f"a prompt was refused: {refused}", stacklevel=2)

@@ -117,8 +117,14 @@ class Runner:
         if request.params.temperature == 0.0:
             return None
         if request.request_id not in self.generators:
-            self.generators[request.request_id] = make_generator(request.params.seed)
+            self.generators[request.request_id] = make_generator(
+                request.params.seed, request.num_output_tokens
+            )
         return self.generators[request.request_id]
+
+    def abandon(self) -> None:
+        """The step failed, perhaps after its dice were thrown: make them anew when next needed."""
+        self.generators.clear()
 
     def forget(self, request_id: str) -> None:
         self.generators.pop(request_id, None)

@@ -28,13 +28,18 @@ class BadLogits(ValueError):
         )
 
 
-def make_generator(seed: int | None) -> torch.Generator:
-    """A request's own random numbers, on the host; without a seed, from the system's entropy."""
+def make_generator(seed: int | None, num_drawn: int = 0) -> torch.Generator:
+    """A request's own random numbers, on the host; without a seed, from the system's entropy.
+
+    num_drawn: tokens that the request has drawn already, so that it goes on behind them.
+    """
     generator = torch.Generator()
     if seed is None:
         generator.seed()
-    else:
-        generator.manual_seed(seed)
+        return generator
+    generator.manual_seed(seed)
+    for _ in range(num_drawn):
+        _uniform(generator)
     return generator
 
 

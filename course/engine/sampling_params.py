@@ -74,6 +74,7 @@ class SamplingParams:
         wanted = f"stop_token_ids must be a list of token ids, each 0 to {MAX_TOKEN_ID}"
         if isinstance(values, str | bytes | dict) or not hasattr(values, "__iter__"):
             raise ValueError(f"stop_token_ids is {values!r}; {wanted}")
+        values = tuple(values)  # once: an iterator is empty after it
         for value in values:
             if isinstance(value, bool) or not isinstance(value, Integral):
                 raise ValueError(f"stop_token_ids has {value!r}; {wanted}")
