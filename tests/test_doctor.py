@@ -466,3 +466,11 @@ def test_disk(monkeypatch):
     assert doctor.check_disk().status == LIMITED
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
     assert "not writable" in doctor.check_disk().found
+
+
+def test_tokenizers_are_essential_and_tried():
+    """An installed package whose import fails used to pass for whole."""
+    assert "tokenizers" in doctor.ESSENTIAL
+    probe = doctor.Probe("-c", doctor._TORCH_PROBE, "tokenizers", "no_such_package")
+    seen, _ = probe.result()
+    assert set(seen["errors"]) == {"no_such_package"}
