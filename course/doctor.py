@@ -32,7 +32,7 @@ LIMITED = "limited"  # the course runs, less one part of it
 BROKEN = "broken"  # the course cannot run
 NOT_RUN = "not run"  # this could not be tried
 
-# Without these nothing runs (no model speaks without tokenizers, not even "tiny"); without any other
+# Without these nothing runs (without tokenizers no model does, not even "tiny"); without any other
 # package some part does not.
 ESSENTIAL = ("numpy", "torch", "matplotlib", "ipywidgets", "tokenizers")
 PROBE_SECONDS = 180  # a first import of torch from a cold network disk takes its time
