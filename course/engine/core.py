@@ -31,7 +31,9 @@ class EngineCore:
     """Requests in, tokens out; knows nothing of prompts as text or of who asked.
 
     Invariant: between calls nothing is half done. Every request is waiting, running or finished,
-    and `check_invariants()` holds, also after an error or an interrupt.
+    and `check_invariants()` holds, also after an error or an interrupt in the model. An interrupt
+    in the few lines that keep the books (schedule, update) can leave them half written: make a new
+    engine if `check_invariants()` then complains.
     """
 
     def __init__(self, model, tokenizer, cache, scheduler: Scheduler, backend: str = "auto"):
