@@ -16,6 +16,7 @@ To look at
     memory_bars({"one hole": arena}, ask=8)           a memory monitor, and the memory behind it
     segment_figure(allocator.segments())              what a caching allocator keeps
     split_figure(8, 132, 32_768, (1, 16))             which processors have work, split or not
+    generation_work(prompt=7, output=21)              which tokens are computed in which step
     figure(fig, alt="...", table={...})               any matplotlib figure, with words
     new_figure() / use_style() / style()              the course's matplotlib style
     table([("policy", "batch"), ("slab", 7)])         rows of numbers
@@ -69,6 +70,7 @@ _HOME = {
     "histogram": "plots",
     "roofline": "rooflines",
     "split_figure": "splits",
+    "generation_work": "work",
     "boundary_clinic": "clinic",
     "kv_calculator": "calculator",
     "arena_playground": "playground",
