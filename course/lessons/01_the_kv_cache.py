@@ -31,7 +31,9 @@ generation_work(A.prompt_tokens, A.output_tokens)
 # ## With and without, on the real model
 #
 # In **attention** each token asks a question, its **query**. It compares it with the **key** of
-# every token up to itself, and takes a mixture of their **values**, by how well the keys fit.
+# every token up to itself, and takes a mixture of their **values**, by how well the keys fit. Each of
+# the three is a short list of numbers. A model is a stack of **layers**; each does this several
+# times side by side, in **heads**.
 
 # %%
 import torch
@@ -197,7 +199,8 @@ guess_keys.measured(whose[1])
 # %% [markdown]
 # ## What a token costs
 #
-# Each layer keeps a key and a value for each **KV head**:
+# A **KV head** is a head's keys and values. Each key is *head dim* numbers long, each value too, and
+# every layer keeps them for every token:
 #
 #     2 x layers x KV heads x head dim x bytes per value = bytes per token
 
@@ -360,7 +363,7 @@ guess_prefill.measured(cheaper[1], f"decode takes {decode / prefill * 256:.0f} t
 # weight from memory once, whatever it then does with it. Prefill uses each weight for all tokens of
 # the prompt; decode uses it once and reads on.
 #
-# The measure of this is **arithmetic intensity**: operations per byte read. A multiplication and an
+# The measure of this is **arithmetic intensity**: operations (FLOP) per byte read. A multiplication and an
 # addition per weight and token, {{ weight_bytes }} bytes a weight in bf16.
 
 # %%
@@ -454,7 +457,7 @@ guess_batch.measured(measured_gain, f"{gain:.1f} times")
 
 # %%
 llama, context = MODELS["Llama-3-8B"], 4096
-weights = 2 * 8.03e9  # its 8.03 billion parameters, two bytes each
+weights = 2 * 8.03e9  # 8.03 billion parameters (its model card), two bytes each
 own = kv_bytes(llama, context)
 batches = [1, 2, 4, 8, 16, 32, 64, 128]
 shared_only = [n * h100.bandwidth / weights for n in batches]
