@@ -31,9 +31,9 @@ generation_work(A.prompt_tokens, A.output_tokens)
 # ## With and without, on the real model
 #
 # In **attention** each token asks a question, its **query**. It compares it with the **key** of
-# every token up to itself, and takes a mixture of their **values**, by how well the keys fit. Each of
-# the three is a short list of numbers. A model is a stack of **layers**; each does this several
-# times side by side, in **heads**.
+# every token up to itself, and takes a mixture of their **values**, by how well the keys fit.
+# Each of the three is a short list of numbers. A model is a stack of **layers**; each does this
+# several times side by side, in **heads**.
 
 # %%
 import torch
@@ -199,8 +199,8 @@ guess_keys.measured(whose[1])
 # %% [markdown]
 # ## What a token costs
 #
-# A **KV head** is a head's keys and values. Each key is *head dim* numbers long, each value too, and
-# every layer keeps them for every token:
+# A **KV head** is a head's keys and values. Each key is *head dim* numbers long, each value too,
+# and every layer keeps them for every token:
 #
 #     2 x layers x KV heads x head dim x bytes per value = bytes per token
 
@@ -363,8 +363,8 @@ guess_prefill.measured(cheaper[1], f"decode takes {decode / prefill * 256:.0f} t
 # weight from memory once, whatever it then does with it. Prefill uses each weight for all tokens of
 # the prompt; decode uses it once and reads on.
 #
-# The measure of this is **arithmetic intensity**: operations (FLOP) per byte read. A multiplication and an
-# addition per weight and token, {{ weight_bytes }} bytes a weight in bf16.
+# The measure of this is **arithmetic intensity**: operations (FLOP) per byte read. A multiplication
+# and an addition per weight and token, {{ weight_bytes }} bytes a weight in bf16.
 
 # %%
 from course.sizing import ACCELERATORS, weights_flops_per_byte
