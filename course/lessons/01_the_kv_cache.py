@@ -27,7 +27,8 @@ generation_work(A.prompt_tokens, A.output_tokens)
 # At the right, something is kept of each token, and each step computes the newest token alone. What
 # is kept, why may it be kept, and what does it cost? That is this lesson, and the cost is the
 # reason for all others.
-#
+
+# %% [markdown]
 # ## With and without, on the real model
 #
 # In **attention** each token asks a question, its **query**. It compares it with the **key** of
