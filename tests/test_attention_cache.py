@@ -306,3 +306,12 @@ def test_int8_decode_rows_agree_with_the_oracle():
         for backend in ("reference", "torch")
     )  # fmt: skip
     torch.testing.assert_close(quick, oracle, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("layer", [-1, SHAPE.num_layers])
+def test_a_layer_that_is_not_there_is_not_written(layer):
+    cache = poisoned()
+    before = cache.keys.clone()
+    with pytest.raises(ValueError, match=f"layer {layer} is outside"):
+        cache.write(layer, *draw(1), [0])
+    assert torch.equal(cache.keys.nan_to_num(7.0), before.nan_to_num(7.0))

@@ -384,3 +384,21 @@ def test_waste_is_what_the_last_blocks_do_not_hold(tiny):
         on_step=lambda e: seen.append((e.stats.blocks_live, e.stats.waste)),
     )
     assert seen[0] == (2, pytest.approx(3 / 8))  # 5 tokens written in 2 blocks of 4
+
+
+# ---- separate prefixes
+
+
+def test_blocks_are_shared_only_under_the_same_extra_key(tiny):
+    llm = LLM(tiny, block_size=4, num_blocks=32)
+    prompt = list(range(20, 32))
+    assert llm.generate(prompt, GO, extra_key="tenant a")[0].num_cached_tokens == 0
+    assert llm.generate(prompt, GO, extra_key="tenant b")[0].num_cached_tokens == 0
+    assert llm.generate(prompt, GO)[0].num_cached_tokens == 0
+    again = llm.generate(prompt, GO, extra_key="tenant a")[0]
+    assert again.num_cached_tokens == 8
+    assert "".join(llm.stream(prompt, GO, extra_key="tenant a")) == again.text
+    assert llm.stats.cached_tokens == 16
+    with pytest.raises(ValueError, match="extra_key"):
+        llm.generate(prompt, GO, extra_key=7)
+    assert not llm.has_work

@@ -134,3 +134,11 @@ def test_generate_command_refuses_with_the_reason():
         result = run_command("generate", *arguments)
         assert result.exit_code != 0
         assert words in str(result.exception)
+
+
+def test_a_replay_that_serves_nobody_has_failed(tmp_path):
+    trace = tmp_path / "lengths.csv"
+    trace.write_text("prompt_tokens,output_tokens\n50,30\n")
+    result = run_command("replay", str(trace), "--model", "tiny", "--max-model-len", "16")
+    assert result.exit_code != 0
+    assert "all 1 requests were refused" in str(result.exception)

@@ -86,6 +86,11 @@ def replay(
             block_tokens=max(1, round(MOONCAKE_BLOCK_TOKENS * scale)),
             on_progress=lambda done, total: bar.update(task, completed=done),
         )
+    if requests and not result.served:
+        raise ValueError(
+            f"all {result.refused} requests were refused: none fits this engine; raise"
+            " --max-model-len or --kv-cache-mib, or shorten them with --scale"
+        )
     rows = {
         "requests served": result.served,
         "requests refused": result.refused,

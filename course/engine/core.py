@@ -3,6 +3,7 @@
 from itertools import count
 from time import perf_counter
 
+from course.engine.interrupts import interrupts_held
 from course.engine.request import Request
 from course.engine.runner import Runner
 from course.engine.sampling_params import SamplingParams
@@ -31,9 +32,8 @@ class EngineCore:
     """Requests in, tokens out; knows nothing of prompts as text or of who asked.
 
     Invariant: between calls nothing is half done. Every request is waiting, running or finished,
-    and `check_invariants()` holds, also after an error or an interrupt in the model. An interrupt
-    in the few lines that keep the books (schedule, update) can leave them half written: make a new
-    engine if `check_invariants()` then complains.
+    and `check_invariants()` holds, also after an error in the model or an interrupt, which waits
+    for the end of the step.
     """
 
     def __init__(self, model, tokenizer, cache, scheduler: Scheduler, backend: str = "auto"):
@@ -64,12 +64,16 @@ class EngineCore:
 
     def step(self) -> list[Request]:
         """Run one step; return the requests that finished in it."""
+        with interrupts_held():
+            return self._step()
+
+    def _step(self) -> list[Request]:
         started = perf_counter()
         try:
             step = self.scheduler.schedule()
             model_started = perf_counter()
             tokens = self.runner.run(step) if step.scheduled else {}
-        except BaseException:  # an interrupt too: what was half computed is computed once more
+        except BaseException:  # what was half computed is computed once more
             self.scheduler.abandon()
             self.runner.abandon()
             raise
@@ -96,10 +100,11 @@ class EngineCore:
 
     def drop(self, jobs: list[Job]) -> None:
         """Forget these jobs; abort those that have not finished."""
-        for job in jobs:
-            self.scheduler.abort(job.request.request_id)  # nothing happens to a finished one
-            self.runner.forget(job.request.request_id)
-            self.jobs.pop(job.request.request_id, None)
+        with interrupts_held():
+            for job in jobs:
+                self.scheduler.abort(job.request.request_id)  # nothing happens to a finished one
+                self.runner.forget(job.request.request_id)
+                self.jobs.pop(job.request.request_id, None)
 
     @property
     def stats(self) -> Stats:

@@ -114,6 +114,8 @@ class PagedKVCache:
         ``slots``: a list, a tensor or the result of `check_slots`. Values are cast to the cache's
         dtype. ValueError, before anything is written, for other shapes or slots outside the cache.
         """
+        if not 0 <= layer < self.shape.num_layers:  # -1 would quietly be the last one
+            raise ValueError(f"layer {layer} is outside 0..{self.shape.num_layers - 1}")
         checked = self.check_slots(slots)
         expected = (checked.num_tokens, *self.keys.shape[3:])
         for name, tensor in (("k", k), ("v", v)):

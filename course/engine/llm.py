@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from course.engine.block_pool import BlockPool
 from course.engine.completion import Completion, Piece, as_prompts, pair_params
 from course.engine.core import EngineCore, Job
+from course.engine.interrupts import interrupts_held
 from course.engine.kv_cache import PagedKVCache
 from course.engine.kv_manager import KVManager
 from course.engine.loading.loader import load_model
@@ -85,40 +86,51 @@ class LLM:
             self.model, self.tokenizer, self.cache, self.scheduler, attention_backend
         )
 
-    def generate(self, prompts, params=None, *, on_step=None) -> list[Completion]:
+    def generate(
+        self, prompts, params=None, *, extra_key: str | bytes | None = None, on_step=None
+    ) -> list[Completion]:
         """Complete every prompt; the answers come in the order of the prompts.
 
         `prompts` is one prompt or a list: text, or token ids. `params` is one SamplingParams for
-        all or one each. `on_step(llm)` is called after every step, for pictures and progress bars.
+        all or one each. `extra_key` (a tenant's salt, an adapter's name): blocks are shared only
+        among prompts with the same one. `on_step(llm)` is called after every step.
 
         A prompt that this engine can never serve is refused with its reason: alone, by raising
         RequestRefused; in a batch, by a Completion with finish_reason "refused" and `.error`, while
         the others go on. Wrong types and token ids outside the vocabulary raise before any work.
         """
         batch = as_prompts(prompts, self.tokenizer)
+        asked = list(zip(batch, pair_params(params, len(batch)), strict=True))
+        with interrupts_held() as interrupted:
+            jobs = self._serve(asked, extra_key, on_step, interrupted)
+        return [Completion.of(prompt, group) for prompt, group in zip(batch, jobs, strict=True)]
+
+    def _serve(self, asked, extra_key, on_step, interrupted) -> list[list[Job] | RequestRefused]:
         jobs: list[list[Job] | RequestRefused] = []
         try:
-            for prompt, prompt_params in zip(batch, pair_params(params, len(batch)), strict=True):
+            for prompt, params in asked:
                 try:
-                    jobs.append(self.core.submit(prompt, prompt_params))
+                    jobs.append(self.core.submit(prompt, params, extra_key))
                 except RequestRefused as refused:
                     jobs.append(refused)
             refusals = [job for job in jobs if isinstance(job, RequestRefused)]
             if refusals and len(jobs) == 1:
                 raise refusals[0]
             for refused in refusals:
-                warnings.warn(f"a prompt was refused: {refused}", stacklevel=2)
-            asked = [job for group in jobs if isinstance(group, list) for job in group]
-            while any(job.request.finish_reason is None for job in asked):
+                warnings.warn(f"a prompt was refused: {refused}", stacklevel=3)
+            wanted = [job.request for group in jobs if isinstance(group, list) for job in group]
+            while not interrupted() and any(r.finish_reason is None for r in wanted):
                 self.core.step()
                 if on_step is not None:
                     on_step(self)
         finally:  # after an error or an interrupt nothing of this call may stay behind
             for group in jobs:
                 self.core.drop(group if isinstance(group, list) else [])
-        return [Completion.of(prompt, group) for prompt, group in zip(batch, jobs, strict=True)]
+        return jobs
 
-    def stream(self, prompt, params=None) -> Iterator[Piece]:
+    def stream(
+        self, prompt, params=None, *, extra_key: str | bytes | None = None
+    ) -> Iterator[Piece]:
         """Yield the answer to one prompt as it grows: pieces of text, each a `str`.
 
         Joined they are the text that `generate` gives. Closing the iterator early aborts the
@@ -128,8 +140,11 @@ class LLM:
         (one_params,) = pair_params(params, 1)
         if one_params.n != 1:
             raise ValueError(f"stream follows one sample, got n={one_params.n}; use generate")
-        pieces = self._pieces(self.core.submit(ids, one_params))
-        next(pieces)  # once started, a generator that is dropped unread still runs its `finally`
+        with interrupts_held():
+            pieces = self._pieces(self.core.submit(ids, one_params, extra_key))
+            next(
+                pieces
+            )  # once started, a generator that is dropped unread still runs its `finally`
         return pieces
 
     def chat(self, messages: Sequence[dict], params=None) -> Completion:
