@@ -33,6 +33,12 @@ def execute(
     """
     before = notebook.metadata
     notebook = deepcopy(notebook)
+    # The kernel may die before it says which cell it began, so the sender keeps the count.
+    running = 0
+
+    def begins(cell_index: int, **_) -> None:
+        nonlocal running
+        running = cell_index
 
     client = NotebookClient(
         notebook,
@@ -42,33 +48,28 @@ def execute(
         store_widget_state=False,
         extra_arguments=["--IPKernelApp.log_level=ERROR"],
         resources={"metadata": {"path": str(folder)}},
+        on_cell_execute=begins,
         on_cell_complete=lambda cell_index, **_: on_cell(cell_index),
     )
     with tempfile.TemporaryDirectory() as home:
         try:
             client.execute(env={**os.environ, "IPYTHONDIR": home, "COURSE_STATIC": "1", **env})
         except CellExecutionError as error:
-            raise CellFailed(_message(notebook, f"{error.ename}: {error.evalue}")) from error
+            raise CellFailed(
+                _message(notebook.cells[running], f"{error.ename}: {error.evalue}")
+            ) from error
         except CellTimeoutError as error:
-            raise CellFailed(_message(notebook, f"ran longer than {timeout} s")) from error
+            raise CellFailed(
+                _message(notebook.cells[running], f"ran longer than {timeout} s")
+            ) from error
         except DeadKernelError as error:
-            raise CellFailed(_message(notebook, "the kernel died")) from error
+            raise CellFailed(_message(notebook.cells[running], "the kernel died")) from error
     notebook.metadata = before  # the client writes this machine's Python version into it
     return notebook
 
 
-def _message(notebook: NotebookNode, what: str) -> str:
-    """The failing cell is the last that started: show its id, its code and the last frames."""
-    started = [c for c in notebook.cells if c.cell_type == "code" and c.execution_count]
-    failed = next(
-        (
-            c
-            for c in notebook.cells
-            for o in c.get("outputs", [])
-            if o.output_type == "error" and "raises-exception" not in c.metadata.get("tags", [])
-        ),
-        started[-1] if started else notebook.cells[0],
-    )
+def _message(failed: NotebookNode, what: str) -> str:
+    """What to tell of the cell that was running: its id, its code and the last frames."""
     frames = "\n".join(
         line for o in failed.get("outputs", []) if o.output_type == "error" for line in o.traceback
     )
