@@ -7,9 +7,6 @@ in ``buddy.py`` has the same interface.
 from bisect import bisect_right
 from typing import NamedTuple
 
-FITS = ("first", "best")
-
-
 class Move(NamedTuple):
     """One copy made by compaction: ``size`` slots from ``source`` to ``destination``."""
 
@@ -24,12 +21,51 @@ def check_size(name: str, value: object) -> None:
         raise ValueError(f"{name} is {value!r}: it must be a whole number of at least 1.")
 
 
+def first_fit(sizes: list[int], size: int) -> int | None:
+    """Which hole to cut ``size`` slots from: the first that is long enough; None: there is none.
+
+    ``sizes`` are those of the holes, in address order; what comes back is an index into them.
+
+    >>> first_fit([5, 4], 4)
+    0
+    """
+    return next((index for index, hole in enumerate(sizes) if hole >= size), None)
+
+
+def best_fit(sizes: list[int], size: int) -> int | None:
+    """Which hole to cut ``size`` slots from: the shortest that is long enough; None: there is none.
+
+    ``sizes`` are those of the holes, in address order; what comes back is an index into them. Of
+    holes that are equally short it is the first.
+
+    >>> best_fit([5, 4], 4)
+    1
+    >>> best_fit([5, 9, 4, 9], 8)
+    1
+    """
+    enough = [(hole, index) for index, hole in enumerate(sizes) if hole >= size]
+    return min(enough)[1] if enough else None
+
+
+FITS = {"first": first_fit, "best": best_fit}
+
+
 class Arena:
     """``size`` slots, handed out as runs of any length.
 
     Invariant: runs and holes tile the arena from 0 to ``size``, and no two holes touch.
-    ``fit="first"`` takes the first hole that is long enough, ``"best"`` the shortest one that is
-    (the first of equals). Either cuts the low end of the hole.
+    ``fit`` says which hole is cut, ``"first"`` or ``"best"``; it is cut at its low end.
+
+    >>> arena = Arena(64)
+    >>> [arena.allocate(size) for size in (5, 28, 4, 27)]  # a visitor, A, a visitor, B
+    [0, 5, 33, 37]
+    >>> arena.free(0), arena.free(33)  # the visitors leave
+    (None, None)
+    >>> arena.holes, arena.allocate(8)  # C comes
+    ([(0, 5), (33, 4)], None)
+    >>> arena.free(5)  # A leaves
+    >>> arena.holes
+    [(0, 37)]
     """
 
     def __init__(self, size: int, fit: str = "first") -> None:
@@ -39,7 +75,7 @@ class Arena:
         self.size = size
         self.fit = fit
         self.num_free = size
-        self._runs: dict[int, int] = {}
+        self._runs: dict[int, int] = {}  # offset -> size
         # holes in address order, offsets and sizes side by side
         self._offsets = [0]
         self._sizes = [size]
@@ -69,9 +105,12 @@ class Arena:
         return size <= self.largest_hole
 
     def allocate(self, size: int) -> int | None:
-        """The offset of a new run of ``size`` slots; None when no hole is long enough."""
+        """The offset of a new run of ``size`` slots; None when no hole is long enough.
+
+        ValueError: size is not a whole number of at least 1.
+        """
         check_size("size", size)
-        index = self._find_hole(size)
+        index = FITS[self.fit](self._sizes, size)
         if index is None:
             return None
         offset = self._offsets[index]
@@ -85,7 +124,10 @@ class Arena:
         return offset
 
     def free(self, offset: int) -> None:
-        """Return the run at ``offset``; it merges with the holes on either side."""
+        """Return the run at ``offset``; it merges with the holes on either side.
+
+        ValueError: no run starts there, and nothing has changed.
+        """
         self._check_run(offset)
         size = self._runs.pop(offset)
         self.num_free += size
@@ -121,11 +163,6 @@ class Arena:
         self._sizes = [self.size - cursor] if cursor < self.size else []
         return moves
 
-    def _find_hole(self, size: int) -> int | None:
-        enough = ((hole, i) for i, hole in enumerate(self._sizes) if hole >= size)
-        found = next(enough, None) if self.fit == "first" else min(enough, default=None)
-        return None if found is None else found[1]
-
     def _check_run(self, offset: object) -> None:
         # True == 1 as a key, so ask for the type as well
         if isinstance(offset, bool) or not isinstance(offset, int) or offset not in self._runs:
@@ -160,7 +197,15 @@ def unusable_share(holes: list[tuple[int, int]], request_size: int) -> float:
     """Share of the free slots that requests of ``request_size`` slots could not be given.
 
     Unlike ``external_fragmentation`` it knows what is asked for: any number of holes is
-    harmless to a small request.
+    harmless to a small request. Nothing free: 0.
+
+    Requests of 2 find place for two in the hole of 5 and for two in the hole of 4; 1 slot of 9 is
+    left over. A request of 8 finds none.
+
+    >>> round(unusable_share([(0, 5), (33, 4)], 2), 3)
+    0.111
+    >>> unusable_share([(0, 5), (33, 4)], 8)
+    1.0
     """
     check_size("request_size", request_size)
     free = sum(size for _, size in holes)
