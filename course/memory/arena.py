@@ -7,6 +7,7 @@ in ``buddy.py`` has the same interface.
 from bisect import bisect_right
 from typing import NamedTuple
 
+
 class Move(NamedTuple):
     """One copy made by compaction: ``size`` slots from ``source`` to ``destination``."""
 
