@@ -357,14 +357,15 @@ class TestChain:
     def test_E5_each_block_is_hashed_once(self, monkeypatch):
         import course.engine.prefix_cache as module
 
-        starts = []
-        true_hash = module._block_hash
+        hashed = []
+        true_hashes = module.hash_blocks
 
-        def counting(parent, token_ids, start):
-            starts.append(start)
-            return true_hash(parent, token_ids, start)
+        def counting(token_ids, *more):
+            hashes = true_hashes(token_ids, *more)
+            hashed.extend(token_ids[: len(hashes) * 16])
+            return hashes
 
-        monkeypatch.setattr(module, "_block_hash", counting)
+        monkeypatch.setattr(module, "hash_blocks", counting)
         kv = KVManager(10, 16)
         request = make("0", range(59))
         assert kv.cached_tokens(request) == 0
@@ -379,7 +380,7 @@ class TestChain:
         assert len(request.block_hashes(16)) == 4
         kv.release(request)
         assert kv.cached_tokens(request) == 48
-        assert starts == [0, 16, 32, 48]
+        assert hashed == [*range(59), *range(5)]
 
     def test_another_block_size_starts_another_chain(self):
         request = make("0", range(12))

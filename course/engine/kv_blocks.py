@@ -101,9 +101,10 @@ class KVBlocks:
         """Start of a table: the longest usable hit that leaves one of num_tokens to compute."""
         if not self.prefix_caching or len(self.prefix_cache) == 0:
             return []
-        max_blocks = max(0, num_tokens - 1) // self.block_size
-        block_hashes = request.block_hashes(self.block_size)[:max_blocks]
-        return self.prefix_cache.longest_hit(block_hashes, self.block_size, self.sliding_window)
+        block_hashes = request.block_hashes(self.block_size)
+        return self.prefix_cache.longest_hit(
+            block_hashes, self.block_size, self.sliding_window, num_tokens
+        )
 
     def _allocate(self, count: int) -> list[int]:
         block_ids = self.pool.allocate(count)

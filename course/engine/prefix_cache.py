@@ -12,20 +12,47 @@ from course.engine.sliding_window import num_passed_blocks
 
 
 def hash_blocks(
-    token_ids: Sequence[int], block_size: int, extra_key: str | bytes | None = None
+    token_ids: Sequence[int],
+    block_size: int,
+    extra_key: str | bytes | None = None,
+    parent: bytes | None = None,
 ) -> list[bytes]:
     """The hash of each full block, 32 bytes each, chained from left to right.
 
-    token_ids: list, tuple or array of ids from 0 to 2**32 - 1. A partial last block has no hash.
-    extra_key: anything else the keys and values depend on (an adapter's name, a tenant's salt).
-    It enters the first block's hash and through the chain all later ones.
+    A block's hash covers its own tokens and the hash of the block before it, so equal hashes mean
+    equal beginnings up to there. A last block that is not full has none.
 
-    >>> a, b = hash_blocks([1, 2, 3, 4, 5], block_size=2)
-    >>> hash_blocks([1, 2], block_size=2) == [a], len(b)
-    (True, 32)
+    token_ids: list, tuple or array; ids from 0 to 2**32 - 1, else ValueError. The same ids hash
+    alike whatever holds them, different ids differently, in this process and in every other.
+    extra_key: anything else the keys and values depend on (an adapter's name, a tenant's salt).
+    It enters the first block's hash, by `root_hash`, and through the chain all later ones.
+    parent: the hash of the block before these, to go on with a chain; extra_key is in it already.
+
+    >>> prompt = [31, 2, 14, 7, 9, 4, 40]  # A's seven tokens: one full block of 4
+    >>> (first,) = hash_blocks(prompt, block_size=4)
+    >>> longer = hash_blocks(prompt + [5], block_size=4)
+    >>> longer == [first, *hash_blocks([9, 4, 40, 5], 4, parent=first)]
+    True
+    >>> hash_blocks([9, 4, 40, 5], 4) == longer[1:]  # the same tokens behind another beginning
+    False
     """
-    hashes: list[bytes] = []
-    extend_hashes(hashes, token_ids, block_size, extra_key)
+    if block_size < 1:
+        raise ValueError(f"block_size is {block_size}; it must be 1 or more")
+    if parent is None:
+        parent = root_hash(extra_key)
+    hashes = []
+    for start in range(0, len(token_ids) - block_size + 1, block_size):
+        block = token_ids[start : start + block_size]
+        try:
+            # A fixed width per id: [1, 23] and [12, 3] must not become the same bytes.
+            packed = struct.pack(f"<{block_size}I", *block)
+        except (struct.error, TypeError) as error:
+            raise ValueError(
+                f"token ids must be integers from 0 to 2**32 - 1; positions {start} to "
+                f"{start + block_size - 1} hold {list(block)[:8]}"
+            ) from error
+        parent = sha256(b"block" + parent + packed).digest()
+        hashes.append(parent)
     return hashes
 
 
@@ -40,31 +67,13 @@ def extend_hashes(
     `hashes` must be the start of the same chain. Costs only the new blocks, so a request that
     decodes hashes each of its blocks once and not the whole chain again.
     """
-    if block_size < 1:
-        raise ValueError(f"block_size is {block_size}; it must be 1 or more")
-    num_full_blocks = len(token_ids) // block_size
-    if len(hashes) >= num_full_blocks:
-        return
-    parent = hashes[-1] if hashes else _root_hash(extra_key)
-    for block in range(len(hashes), num_full_blocks):
-        start = block * block_size
-        parent = _block_hash(parent, token_ids[start : start + block_size], start)
-        hashes.append(parent)
+    parent = hashes[-1] if hashes else None
+    new = token_ids[len(hashes) * block_size :]
+    hashes += hash_blocks(new, block_size, extra_key, parent)
 
 
-def _block_hash(parent: bytes, token_ids: Sequence[int], start: int) -> bytes:
-    # A fixed width per id: [1, 23] and [12, 3] must not become the same bytes.
-    try:
-        packed = struct.pack(f"<{len(token_ids)}I", *token_ids)
-    except (struct.error, TypeError) as error:
-        raise ValueError(
-            f"token ids must be integers from 0 to 2**32 - 1; positions {start} to "
-            f"{start + len(token_ids) - 1} hold {list(token_ids)[:8]}"
-        ) from error
-    return sha256(b"block" + parent + packed).digest()
-
-
-def _root_hash(extra_key: str | bytes | None) -> bytes:
+def root_hash(extra_key: str | bytes | None) -> bytes:
+    """What stands before the first block: 32 bytes, different for every extra_key and for None."""
     # A tag per type: no text, the empty text and the same bytes are three different keys. The
     # words "root" and "block" keep a crafted key from imitating a block.
     if extra_key is None:
@@ -114,21 +123,56 @@ class PrefixCache:
         return next(iter(blocks)) if blocks else None
 
     def longest_hit(
-        self, block_hashes: Sequence[bytes], block_size: int, sliding_window: int | None = None
+        self,
+        block_hashes: Sequence[bytes],
+        block_size: int,
+        sliding_window: int | None = None,
+        num_tokens: int | None = None,
     ) -> list[int]:
         """The blocks of the longest prefix after which a request can go on computing.
 
-        Without a window every block of the prefix must be here. With one, only those that the next
-        token sees; the entries before them are -1.
+        block_hashes: the chain of the request. A prefix begins at the beginning: behind the first
+        hash that is not here, no block is of use.
+        num_tokens: how many tokens the request has. At least one of them is left to compute, as
+        the next token is sampled from its output: with blocks of 4, a request of 8 tokens can use
+        one block. None: as many blocks as there are hashes.
+
+        >>> cache = PrefixCache()
+        >>> cache.publish(7, b"a")
+        >>> cache.publish(3, b"c")
+        >>> cache.longest_hit([b"a", b"b", b"c"], block_size=4)
+        [7]
+        >>> cache.longest_hit([b"a"], block_size=4, num_tokens=4)
+        []
         """
+        if sliding_window is not None:  # some blocks may be missing then: lesson 09
+            return self._windowed_hit(block_hashes, block_size, sliding_window, num_tokens)
+        if num_tokens is not None:
+            block_hashes = block_hashes[: max(0, num_tokens - 1) // block_size]
+        blocks = []
+        for block_hash in block_hashes:
+            block_id = self.lookup(block_hash)
+            if block_id is None:
+                break
+            blocks.append(block_id)
+        return blocks
+
+    def _windowed_hit(
+        self,
+        block_hashes: Sequence[bytes],
+        block_size: int,
+        sliding_window: int,
+        num_tokens: int | None,
+    ) -> list[int]:
+        """The same where the next token sees only the last blocks: entries before those are -1."""
+        if num_tokens is not None:
+            block_hashes = block_hashes[: max(0, num_tokens - 1) // block_size]
         blocks: list[int] = []
         best = num_found = 0  # num_found: blocks found in a row, up to here
         for block_hash in block_hashes:
             block_id = self.lookup(block_hash)
             blocks.append(-1 if block_id is None else block_id)
             num_found = 0 if block_id is None else num_found + 1
-            if num_found == 0 and sliding_window is None:
-                break
             num_passed = num_passed_blocks(len(blocks) * block_size, block_size, sliding_window)
             if num_found and num_found >= len(blocks) - num_passed:
                 best = len(blocks)
@@ -136,7 +180,11 @@ class PrefixCache:
         return [-1] * num_passed + blocks[num_passed:best]
 
     def publish(self, block_id: int, block_hash: bytes) -> None:
-        """Make a block findable. Only after its keys and values are written."""
+        """Make a block findable. Only after its keys and values are written.
+
+        A second block with the same hash is kept beside the first. The same block with the same
+        hash again changes nothing; with another hash it is a ValueError, and nothing changes.
+        """
         known = self._hashes.setdefault(block_id, block_hash)
         if known != block_hash:
             raise ValueError(f"block {block_id} is published with other content; forget it first")
