@@ -13,7 +13,8 @@ from fractions import Fraction
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 
-def _require_count(name: str, value: object, least: int = 1) -> None:
+def require_count(name: str, value: object, least: int = 1) -> None:
+    """ValueError, with ``name`` in it, unless ``value`` is a whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} is {value!r}: it must be a whole number of at least {least}.")
 
@@ -47,11 +48,11 @@ class ModelShape:
             "head_dim",
             "max_model_len",
         ):
-            _require_count(f"{self.name}: {field}", getattr(self, field))
+            require_count(f"{self.name}: {field}", getattr(self, field))
         for field in ("kv_lora_rank", "qk_rope_head_dim", "sliding_window"):
             if getattr(self, field) is not None:
-                _require_count(f"{self.name}: {field}", getattr(self, field))
-        _require_count(f"{self.name}: num_window_layers", self.num_window_layers, least=0)
+                require_count(f"{self.name}: {field}", getattr(self, field))
+        require_count(f"{self.name}: num_window_layers", self.num_window_layers, least=0)
         if self.num_attention_heads % self.num_kv_heads:
             raise ValueError(
                 f"{self.name}: {self.num_attention_heads} attention heads do not share "
@@ -91,18 +92,8 @@ class ModelShape:
         return self.num_layers - self.num_window_layers
 
 
-def values_per_token_per_layer(shape: ModelShape) -> int:
-    """Numbers that one layer keeps for one token.
-
-    Keys and values of every KV head; for MLA one latent and one rotary key (DeepSeek-V2 report,
-    sec. 2.1), with no factor 2.
-    """
-    if shape.kv_lora_rank is not None and shape.qk_rope_head_dim is not None:
-        return shape.kv_lora_rank + shape.qk_rope_head_dim
-    return 2 * shape.num_kv_heads * shape.head_dim
-
-
-def _bytes(num_values: int, bytes_per_value: float) -> int:
+def bytes_of(num_values: int, bytes_per_value: float) -> int:
+    """Bytes of so many numbers, rounded up; ValueError unless ``bytes_per_value`` is above 0."""
     if isinstance(bytes_per_value, bool) or not isinstance(bytes_per_value, int | float):
         raise ValueError(f"bytes_per_value is {bytes_per_value!r}: it must be a number.")
     if not (math.isfinite(bytes_per_value) and bytes_per_value > 0):
@@ -116,15 +107,31 @@ def _bytes(num_values: int, bytes_per_value: float) -> int:
 def kv_bytes_per_token(shape: ModelShape, bytes_per_value: float = 2) -> int:
     """Bytes of KV cache for a token that every layer keeps, over all layers.
 
+    Keys and values of every KV head. With MLA, where ``kv_lora_rank`` is not None, it is one
+    latent of so many numbers and one rotary key of ``qk_rope_head_dim`` instead (DeepSeek-V2
+    report, sec. 2.1). ``bytes_per_value`` may be a fraction, 0.5 for 4 bits; what comes out is
+    rounded up to a whole byte.
+
+    >>> kv_bytes_per_token(ModelShape("small", 3, 4, 2, 5, 32))  # 3 layers, 2 KV heads of 5
+    120
     >>> kv_bytes_per_token(MODELS["Llama-2-7B"]) // KIB
     512
     """
-    return _bytes(shape.num_layers * values_per_token_per_layer(shape), bytes_per_value)
+    if shape.kv_lora_rank is not None and shape.qk_rope_head_dim is not None:
+        per_layer = shape.kv_lora_rank + shape.qk_rope_head_dim
+    else:
+        per_layer = 2 * shape.num_kv_heads * shape.head_dim
+    return bytes_of(shape.num_layers * per_layer, bytes_per_value)
+
+
+def values_per_token_per_layer(shape: ModelShape) -> int:
+    """Numbers that one layer keeps for one token."""
+    return kv_bytes_per_token(shape, 1) // shape.num_layers  # at one byte each
 
 
 def kv_bytes_per_token_past_window(shape: ModelShape, bytes_per_value: float = 2) -> int:
     """Bytes by which the cache grows with each token once every window is full."""
-    return _bytes(shape.num_full_layers * values_per_token_per_layer(shape), bytes_per_value)
+    return bytes_of(shape.num_full_layers * values_per_token_per_layer(shape), bytes_per_value)
 
 
 def kv_bytes(shape: ModelShape, num_tokens: int, bytes_per_value: float = 2) -> int:
@@ -132,11 +139,16 @@ def kv_bytes(shape: ModelShape, num_tokens: int, bytes_per_value: float = 2) -> 
 
     ``num_tokens`` may exceed max_model_len: the formula does not know what the model was trained
     for. Negative counts raise ValueError.
+
+    >>> mixed = ModelShape("small", 3, 4, 2, 5, 32, sliding_window=4, num_window_layers=2)
+    >>> kv_bytes(mixed, 7)  # one layer keeps 7 tokens, two keep the last 4; 40 bytes each
+    600
     """
-    _require_count("num_tokens", num_tokens, least=0)
+    require_count("num_tokens", num_tokens, least=0)
     in_window = min(num_tokens, shape.sliding_window or 0)
-    kept = shape.num_full_layers * num_tokens + shape.num_window_layers * in_window
-    return _bytes(kept * values_per_token_per_layer(shape), bytes_per_value)
+    tokens_kept = shape.num_full_layers * num_tokens + shape.num_window_layers * in_window
+    values_per_layer = kv_bytes_per_token(shape, 1) // shape.num_layers  # at one byte each
+    return bytes_of(tokens_kept * values_per_layer, bytes_per_value)
 
 
 def quantised_kv_bytes_per_token(shape: ModelShape, bits: int = 8, scale_bytes: int = 4) -> int:
@@ -147,7 +159,7 @@ def quantised_kv_bytes_per_token(shape: ModelShape, bits: int = 8, scale_bytes: 
     """
     if bits not in (2, 4, 8):
         raise ValueError(f"bits is {bits!r}: choose 2, 4 or 8.")
-    _require_count("scale_bytes", scale_bytes, least=0)
+    require_count("scale_bytes", scale_bytes, least=0)
     num_scales = 2 if shape.kv_lora_rank is not None else 2 * shape.num_kv_heads
     num_values = shape.num_layers * values_per_token_per_layer(shape)
     return math.ceil(num_values * bits / 8) + shape.num_layers * num_scales * scale_bytes
@@ -161,7 +173,7 @@ def saving_against_mha(shape: ModelShape) -> float:
 
 def tokens_that_fit(shape: ModelShape, num_bytes: int, bytes_per_value: float = 2) -> int:
     """Tokens whose keys and values fit into ``num_bytes`` when every layer keeps each."""
-    _require_count("num_bytes", num_bytes, least=0)
+    require_count("num_bytes", num_bytes, least=0)
     return num_bytes // kv_bytes_per_token(shape, bytes_per_value)
 
 
@@ -182,7 +194,7 @@ def attention_flops_per_byte(shape: ModelShape, bytes_per_value: float = 2) -> f
 
 
 def _positive(bytes_per_value: float) -> float:
-    _bytes(1, bytes_per_value)  # the same check, the same message
+    bytes_of(1, bytes_per_value)  # the same check, the same message
     return bytes_per_value
 
 
@@ -323,5 +335,5 @@ def weights_flops_per_byte(tokens_per_step: int, bytes_per_value: float = 2) -> 
     One token at 2 bytes a weight is 1 FLOP per byte. Tokens of one prompt and of many requests
     count alike: that is what batching amortises, and why prefill is not bound by bandwidth.
     """
-    _require_count("tokens_per_step", tokens_per_step)
+    require_count("tokens_per_step", tokens_per_step)
     return 2 * tokens_per_step / _positive(bytes_per_value)
