@@ -329,7 +329,10 @@ def test_longest_hit_of_every_set_of_blocks(block_size, window):
             return all(present[min(first_position // block_size, length - 1) : length])
 
         best = max([0, *(length for length in range(1, 6) if usable(length))])
-        found = cache.longest_hit(chain, block_size, window)
+        if window is None:
+            found = cache.longest_hit(chain, block_size)
+        else:
+            found = cache.windowed_hit(chain, block_size, window)
         assert len(found) == best
         for logical_block, block_id in enumerate(found):
             seen = (

@@ -99,6 +99,11 @@ class FreeList:
         self._insert(list(map(index, block_ids)), after=self._next[self._sentinel])
 
     def _insert(self, block_ids: list[int], after: int) -> None:
+        """Link blocks in, in the given order, in front of `after` (a block, or the sentinel).
+
+        With 16 blocks the sentinel is 16. If 16 -> 7 -> 1 -> 16 are linked, inserting [10, 12]
+        in front of 16 gives 7, 1, 10, 12, and in front of 7 it gives 10, 12, 7, 1.
+        """
         for block_id in block_ids:
             if not 0 <= block_id < self._sentinel:
                 raise ValueError(f"block {block_id} is outside 0..{self._sentinel - 1}")
@@ -113,6 +118,10 @@ class FreeList:
         self._count += len(block_ids)
 
     def _unlink(self, block_id: int) -> None:
+        """Take a block that is in the list out of it, from wherever it stands, in O(1).
+
+        Its neighbours are linked to each other, and it is left without links (None).
+        """
         before, after = self._prev[block_id], self._next[block_id]
         self._next[before], self._prev[after] = after, before
         self._prev[block_id] = self._next[block_id] = None

@@ -101,10 +101,11 @@ class KVBlocks:
         """Start of a table: the longest usable hit that leaves one of num_tokens to compute."""
         if not self.prefix_caching or len(self.prefix_cache) == 0:
             return []
-        block_hashes = request.block_hashes(self.block_size)
-        return self.prefix_cache.longest_hit(
-            block_hashes, self.block_size, self.sliding_window, num_tokens
-        )
+        size, block_hashes = self.block_size, request.block_hashes(self.block_size)
+        if self.sliding_window is None:
+            return self.prefix_cache.longest_hit(block_hashes, size, num_tokens)
+        block_hashes = block_hashes[: max(0, num_tokens - 1) // size]
+        return self.prefix_cache.windowed_hit(block_hashes, size, self.sliding_window)
 
     def _allocate(self, count: int) -> list[int]:
         block_ids = self.pool.allocate(count)

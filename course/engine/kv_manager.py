@@ -67,9 +67,14 @@ class KVManager(KVBlocks):
     def grow(self, request: Request, num_tokens: int) -> list[tuple[int, int]] | None:
         """Make room for `num_tokens` tokens, those from num_computed_tokens on to be written.
 
-        A block that will be written and has other owners is replaced by a copy of its own. Returns
-        the copies (source, destination) that must be made before the write. None, and nothing
-        changed, if the free blocks do not suffice.
+        A block that will be written and has other owners is replaced, in this table, by a copy of
+        its own; blocks that are missing are added at the end. A table never shrinks. Returns the
+        copies (source, destination) that must be made before the write. None, and nothing changed,
+        if the free blocks do not suffice for both.
+
+        With blocks of 4, A and its child A/1 both have the table [7, 1] and 7 computed tokens:
+        grow(A, 8) puts a fresh block 10 in the place of 1 and returns [(1, 10)]; grow(A/1, 8) then
+        returns [], because block 1 is A/1's alone. Block 7 is full: nobody writes into it.
         """
         table = self.tables[request.request_id]
         num_blocks_wanted = blocks_needed(num_tokens, self.block_size)
@@ -94,9 +99,12 @@ class KVManager(KVBlocks):
         return copies
 
     def fork(self, parent: Request, child: Request) -> list[tuple[int, int]] | None:
-        """The child gets the parent's table and shares every block; takes no block.
+        """The child gets the parent's table, a list of its own, and shares every block.
 
+        Takes no block: each block counts one owner more. An entry of -1 stays -1 (it marks a block
+        that was given back; lesson 09). What is computed of the parent is computed of the child.
         Returns the copies to make before the next write: none, as `grow` copies when it must.
+        ValueError, and nothing changed, if the child has a table already.
         """
         if child.request_id in self.tables:
             raise ValueError(f"request {child.request_id!r} is admitted already")
@@ -109,9 +117,10 @@ class KVManager(KVBlocks):
         return []
 
     def release(self, request: Request) -> None:
-        """Give the request's blocks back, the last of its table first.
+        """Give the request's blocks back, the last of its table first; entries of -1 are none.
 
         So among cached blocks of one age a block is always reused before the one it continues.
+        ValueError, and nothing changed, if the request holds no table.
         """
         if request.request_id not in self.tables:
             raise ValueError(f"request {request.request_id!r} holds no blocks: released already?")

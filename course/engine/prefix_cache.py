@@ -57,10 +57,7 @@ def hash_blocks(
 
 
 def extend_hashes(
-    hashes: list[bytes],
-    token_ids: Sequence[int],
-    block_size: int,
-    extra_key: str | bytes | None = None,
+    hashes: list[bytes], token_ids: Sequence[int], block_size: int, extra_key: str | bytes | None
 ) -> None:
     """Append to `hashes` those of the full blocks it does not cover yet.
 
@@ -123,11 +120,7 @@ class PrefixCache:
         return next(iter(blocks)) if blocks else None
 
     def longest_hit(
-        self,
-        block_hashes: Sequence[bytes],
-        block_size: int,
-        sliding_window: int | None = None,
-        num_tokens: int | None = None,
+        self, block_hashes: Sequence[bytes], block_size: int, num_tokens: int | None = None
     ) -> list[int]:
         """The blocks of the longest prefix after which a request can go on computing.
 
@@ -145,8 +138,6 @@ class PrefixCache:
         >>> cache.longest_hit([b"a"], block_size=4, num_tokens=4)
         []
         """
-        if sliding_window is not None:  # some blocks may be missing then: lesson 09
-            return self._windowed_hit(block_hashes, block_size, sliding_window, num_tokens)
         if num_tokens is not None:
             block_hashes = block_hashes[: max(0, num_tokens - 1) // block_size]
         blocks = []
@@ -157,16 +148,13 @@ class PrefixCache:
             blocks.append(block_id)
         return blocks
 
-    def _windowed_hit(
-        self,
-        block_hashes: Sequence[bytes],
-        block_size: int,
-        sliding_window: int,
-        num_tokens: int | None,
+    def windowed_hit(
+        self, block_hashes: Sequence[bytes], block_size: int, sliding_window: int
     ) -> list[int]:
-        """The same where the next token sees only the last blocks: entries before those are -1."""
-        if num_tokens is not None:
-            block_hashes = block_hashes[: max(0, num_tokens - 1) // block_size]
+        """The longest hit where only the blocks that the next token sees must be here.
+
+        The entries before those are -1.
+        """
         blocks: list[int] = []
         best = num_found = 0  # num_found: blocks found in a row, up to here
         for block_hash in block_hashes:
