@@ -130,12 +130,12 @@ def test_alternative_texts_hold_the_key_values(shown):
     assert "A: tokens 7, table [7, 1]" in shown["tables"].alt
     assert "live 21.9 %" in shown["ledger"].alt
     assert "paged: live 31.2 %, reserved 12.5 %, free 56.2 %" in shown["ledgers"].alt
-    assert "slow: 1 at 1 to 4.50 at 4" in shown["lines"].alt
+    assert "slow: 1 at 1 to 4.5 at 4" in shown["lines"].alt
     assert "at most 50 at 10" in shown["log"].alt
     assert "paged 30.42 requests" in shown["bars"].alt
     assert "median 7" in shown["histogram"].alt
     assert "ridge at 295.2 FLOP per byte" in shown["roofline"].alt
-    assert "decode: 1.00 FLOP per byte, 3.35 TFLOP/s, bound by bandwidth" in shown["roofline"].alt
+    assert "decode: 1.0 FLOP per byte, 3.35 TFLOP/s, bound by bandwidth" in shown["roofline"].alt
 
 
 def test_a_block_given_back_is_named():
@@ -216,10 +216,16 @@ def test_tables_read_alike_in_html_and_in_text():
     assert table([("a",), ("<b>",)], show=False).html.count("&lt;b&gt;") == 1
 
 
+def test_a_column_keeps_as_many_decimals_as_it_was_rounded_to():
+    rows = as_rows([("rounded", "not"), (58.1, 0.5), (16.0, 0.25), (0.0, 0.0)])[1]
+    assert rows == [["58.1", "0.50"], ["16.0", "0.25"], ["0.0", "0"]]
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [(None, "–"), (True, "yes"), (12345, "12,345"), (0.0001234, "0.000123"), (3.14159, "3.14"),
-     (123.456, "123.5"), (12345.6, "12,346"), (float("nan"), "–"), ("x", "x"), (0.0, "0")],
+     (123.456, "123.5"), (12345.6, "12,346"), (float("nan"), "–"), ("x", "x"), (0.0, "0"),
+     (58.1, "58.1"), (-0.5, "-0.5"), (16.0, "16.0"), (0.25, "0.25")],
 )  # fmt: skip
 def test_cells(value, said):
     assert cell(value) == said

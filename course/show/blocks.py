@@ -168,6 +168,8 @@ def block_table_figure(
         d, tables, num_tokens, num_blocks, block_size, pool_y, pool_slot, columns
     )
     links = []
+    said = [str(w) for n in tables for w in list((words or {}).get(n, ()))[: num_tokens[n]]]
+    letters = max((len(w) for w in said), default=0)
     for line, (name, table) in enumerate(tables.items()):
         y = top + lane * line
         look = request_style(name)
@@ -179,14 +181,14 @@ def block_table_figure(
             for row in range(block_size):
                 position = place * block_size + row
                 kind = "live" if position < num_tokens[name] else "reserved"
-                said = (words or {}).get(name)
-                label = str(said[position]) if said and position < len(said) else str(position)
+                own = (words or {}).get(name)
+                label = str(own[position]) if own and position < len(own) else str(position)
                 if given_back:
                     draw_slot(d, x + row * slot, y, slot, "free")
                     d.text(x + (row + 0.5) * slot, y + slot * 0.6, position, 12, "middle", MUTED)
                 else:
                     shown = label if kind == "live" else ""
-                    draw_word_slot(d, x + row * slot, y, slot, kind, name, shown)
+                    draw_word_slot(d, x + row * slot, y, slot, kind, name, shown, letters)
             edge = OUTLINE if given_back else INK
             d.rect(x, y, block_size * slot, slot, stroke=edge, stroke_width=1.4)
             middle = x + block_size * slot / 2
@@ -216,13 +218,14 @@ def block_table_figure(
 
 
 def draw_word_slot(
-    d: Drawing, x: float, y: float, size: float, kind: str, name: str, label: str
+    d: Drawing, x: float, y: float, size: float, kind: str, name: str, label: str, letters: int = 1
 ) -> None:
-    """A slot with a word in it, written as large as it fits."""
+    """A slot with a word in it, as large as it fits. letters: of the longest word of the figure,
+    so that all words come out alike."""
     draw_slot(d, x, y, size, kind, name, "")
     if label:
         look = request_style(name)
-        fits = min(size * 0.4, size * 1.75 / max(len(label), 1))
+        fits = min(size * 0.4, size * 1.55 / max(len(label), letters))
         d.text(x + size / 2, y + size * 0.5 + fits * 0.36, label, fits, "middle", look.on_fill)
 
 

@@ -1,13 +1,17 @@
 """Tables and folds, each as HTML and as plain text that says the same."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 Rows = Sequence[Sequence[object]]
 
 
-def cell(value: object) -> str:
-    """A value as a table shows it: 12,345 and 3.14, yes and no, a dash for nothing."""
+def cell(value: object, tenths: bool | None = None) -> str:
+    """A value as a table shows it: 12,345 and 3.14, yes and no, a dash for nothing.
+
+    A float that was rounded to one decimal keeps one: 58.1, not 58.10, which would promise more
+    than is known. tenths: whether to do so; None: as the value itself has it.
+    """
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -20,8 +24,15 @@ def cell(value: object) -> str:
         size = abs(value)
         if size >= 1000:
             return f"{value:,.0f}"
-        return f"{value:.1f}" if size >= 100 else f"{value:.2f}" if size >= 0.01 else f"{value:.3g}"
+        if size >= 100 or (size and in_tenths([value]) if tenths is None else tenths):
+            return f"{value:.1f}"
+        return f"{value:.2f}" if size >= 0.01 else f"{value:.3g}"
     return str(value)
+
+
+def in_tenths(values: Iterable[object]) -> bool:
+    """Whether all floats among these have at most one decimal."""
+    return all(round(v, 1) == v for v in values if isinstance(v, float) and v == v)
 
 
 def as_rows(table: Mapping | Rows) -> tuple[list[str], list[list[str]], list[bool]]:
@@ -47,7 +58,9 @@ def as_rows(table: Mapping | Rows) -> tuple[list[str], list[list[str]], list[boo
         and not any(isinstance(r[i], bool) for r in body)
         for i in range(len(header))
     ]
-    return [str(h) for h in header], [[cell(v) for v in row] for row in body], numeric
+    tenths = [in_tenths(row[i] for row in body) for i in range(len(header))]
+    shown = [[cell(v, t) for v, t in zip(row, tenths, strict=True)] for row in body]
+    return [str(h) for h in header], shown, numeric
 
 
 def text_table(table: Mapping | Rows) -> str:
