@@ -69,9 +69,8 @@ class Scheduler:
         for child, copies in self._fork_copies:
             step.copies += [] if child.is_finished else copies
         self._fork_copies.clear()
-        budget = self._schedule_running(step, self.config.max_num_batched_tokens)
-        if self.waiting and not step.preempted:
-            self._schedule_waiting(step, budget)
+        budget = serve_running(self, step, self.config.max_num_batched_tokens)
+        admit_waiting(self, step, budget)
         if self.has_work and not step.scheduled:
             raise InvariantError(
                 f"no progress: {self.kv_manager.num_free} free blocks and {len(self.waiting)} "
@@ -84,60 +83,6 @@ class Scheduler:
                 step.sample_rows += [row] * len(samplers)
         return step
 
-    def _schedule_running(self, step: Step, budget: int) -> int:
-        """Serve the running requests; return what is left of the budget."""
-        num_served = 0
-        while num_served < len(self.running) and budget > 0:
-            request = self.running[num_served]
-            start = request.num_computed_tokens
-            num_tokens = min(request.num_tokens - start, budget)
-            while (copies := self.kv_manager.grow(request, start + num_tokens)) is None:
-                victim = self._preempt_newest()
-                step.preempted.append(victim)
-                if victim is request:  # it was the newest itself: everybody else is served
-                    return budget
-            step.copies += copies
-            step.scheduled.append((request, start, num_tokens))
-            budget -= num_tokens
-            num_served += 1
-        return budget
-
-    def _schedule_waiting(self, step: Step, budget: int) -> None:
-        """Admit from the head of the queue. The first that does not fit ends it: no overtaking."""
-        seats = self.config.max_num_seqs
-        seats -= sum(1 + len(request.unforked_children) for request in self.running)
-        while self.waiting and budget > 0:
-            request = self.waiting[0]
-            seats -= 1 + len(request.unforked_children)
-            num_cached = self.kv_manager.cached_tokens(request)
-            num_wanted = request.num_tokens - num_cached
-            num_tokens = min(num_wanted, budget)
-            if seats < 0 or (num_tokens < num_wanted and not self._may_split(num_wanted)):
-                return
-            if not self.kv_manager.admit(request, num_cached + num_tokens):
-                return
-            self.waiting.popleft()
-            self.running.append(request)
-            request.status = RequestStatus.RUNNING
-            step.scheduled.append((request, num_cached, num_tokens))
-            budget -= num_tokens
-
-    def _may_split(self, num_tokens: int) -> bool:
-        # Without chunked prefill a prompt waits for a step that has room for all of it. A preempted
-        # request that has outgrown the whole budget would wait for ever, so it comes in pieces.
-        return self.config.chunked_prefill or num_tokens > self.config.max_num_batched_tokens
-
-    def _preempt_newest(self) -> Request:
-        """Take all blocks from the newest running request; it will be computed again."""
-        victim = self.running.pop()
-        self.kv_manager.release(victim)
-        victim.status = RequestStatus.PREEMPTED
-        victim.num_computed_tokens = 0
-        victim.num_preemptions += 1
-        self.num_preemptions += 1
-        self.waiting.appendleft(victim)
-        return victim
-
     def update(self, step: Step, sampled: dict[str, int]) -> list[Request]:
         """Note what the step computed and sampled; return the requests that it finished.
 
@@ -149,32 +94,21 @@ class Scheduler:
             raise ValueError("update() takes the step that schedule() returned last, and only once")
         tokens = step.checked_tokens(sampled)
         self._step = None
-        for request, start, num_tokens in step.scheduled:
-            if not request.is_finished:
-                request.num_computed_tokens = start + num_tokens
-                self.kv_manager.publish(request)
-        samplers = [request for request in step.samples if not request.is_finished]
-        for request in samplers:
-            if request.unforked_children:  # before a token is added that is not theirs
-                self._fork_children(request)
-        finished = []
-        for request in samplers:
-            request.token_ids.append(tokens[request.request_id])
-            if reason := stop_reason(request):
-                self.finish(request, reason)
-                finished.append(request)
-        return finished
+        return update_requests(self, step, tokens)
 
-    def _fork_children(self, parent: Request) -> None:
-        """The prompt is computed: each child goes on from here, right behind its parent."""
-        place = self.running.index(parent) + 1
-        for number, child in enumerate(parent.unforked_children):
-            copies = self.kv_manager.fork(parent, child)
-            if copies is None:
-                raise InvariantError(f"no room for {child!r}, which was promised at admission")
-            child.status = RequestStatus.RUNNING
-            self.running.insert(place + number, child)
-            self._fork_copies.append((child, copies))
+    def fork_children(self, step: Step) -> None:
+        """The other samples of each prompt that a step has computed go on from there.
+
+        Right behind their parent in `running`, and before it gets a token that is not theirs.
+        """
+        for parent in step.samples:
+            for number, child in enumerate(parent.unforked_children, start=1):
+                copies = self.kv_manager.fork(parent, child)
+                if copies is None:
+                    raise InvariantError(f"no room for {child!r}, which was promised at admission")
+                child.status = RequestStatus.RUNNING
+                self.running.insert(self.running.index(parent) + number, child)
+                self._fork_copies.append((child, copies))
 
     def finish(self, request: Request, reason: str) -> None:
         """End a request now; its blocks are free at once. Children not yet forked end with it.
@@ -206,11 +140,132 @@ class Scheduler:
 
     def abandon(self) -> None:
         """The last step failed before its update: forget it and compute what runs once more."""
-        if self._step is not None:
-            self._step = None
-            while self.running:
-                self._preempt_newest()
+        while self._step and self.running:
+            preempt_newest(self)
+        self._step = None
 
     def check_invariants(self) -> None:
         """Walk queues, tables and pool; InvariantError says what is wrong."""
         check_scheduler(self)
+
+
+# ---- The parts of a round -----------------------------------------------------------------------
+
+
+def preempt_newest(scheduler: "Scheduler") -> Request:
+    """Take all blocks from the newest running request, the last of `running`, and return it.
+
+    It goes to the front of `waiting`, because everybody there came later, with the status
+    PREEMPTED. It keeps all its tokens, prompt and output, and none of them counts as computed any
+    more. num_cached_tokens stays: it speaks of the first admission. The preemption is counted
+    twice, in the request's num_preemptions and in the scheduler's.
+
+    Example: A and B run with the tables [7, 1, 3] and [10, 12], C waits. Then B is preempted:
+    A runs, B and C wait in this order, and blocks 10 and 12 are free.
+    """
+    victim = scheduler.running.pop()
+    scheduler.kv_manager.release(victim)
+    victim.status = RequestStatus.PREEMPTED
+    victim.num_computed_tokens = 0
+    victim.num_preemptions += 1
+    scheduler.num_preemptions += 1
+    scheduler.waiting.appendleft(victim)
+    return victim
+
+
+def serve_running(scheduler: "Scheduler", step: Step, budget: int) -> int:
+    """Give the running requests their tokens, the oldest first; return what is left of the budget.
+
+    A request computes all of its tokens that are not computed yet, or as many as the budget still
+    allows: one row (request, start, num_tokens) in step.scheduled, never one of 0 tokens. What
+    `grow` returns goes to step.copies.
+
+    Where `grow` finds no room, the newest running request is preempted, noted in step.preempted,
+    and `grow` is asked again. Whoever turns out to be the newest itself gets no row.
+
+    Example: budget 8; A has 8 tokens of which 7 are computed, B has 3 and 1. The rows are (A, 7, 1)
+    and (B, 1, 2), and 5 is returned.
+    """
+    num_served = 0
+    while num_served < len(scheduler.running) and budget > 0:
+        request = scheduler.running[num_served]
+        start = request.num_computed_tokens
+        num_tokens = min(request.num_tokens - start, budget)
+        while (copies := scheduler.kv_manager.grow(request, start + num_tokens)) is None:
+            victim = preempt_newest(scheduler)
+            step.preempted.append(victim)
+            if victim is request:  # everybody older is served, and nobody newer is left
+                return budget
+        step.copies += copies
+        step.scheduled.append((request, start, num_tokens))
+        budget -= num_tokens
+        num_served += 1
+    return budget
+
+
+def admit_waiting(scheduler: "Scheduler", step: Step, budget: int) -> None:
+    """Admit from the head of the queue while there are tokens, seats and blocks.
+
+    Nobody comes in during a step that preempted. The first who does not fit ends it: no overtaking.
+
+    Tokens: what the prefix cache holds (`cached_tokens`) need not be computed. All others of the
+    request are wanted; if the budget is smaller, as many as it allows, provided that
+    `config.may_split(number wanted)`. Seats: a request takes one, and one more for each of its
+    unforked_children (lesson 07); all running ones together at most config.max_num_seqs. Blocks:
+    `admit(request, number of tokens)` takes them for the cached tokens and those of this step, or
+    says False.
+
+    Whoever is admitted moves from `waiting` to the end of `running`, with the status RUNNING and a
+    row (request, start, num_tokens) in step.scheduled.
+
+    Example: C waits with 6 tokens, nothing is cached, the budget is 5. The row is (C, 0, 5).
+    """
+    if step.preempted:
+        return
+    config, kv_manager = scheduler.config, scheduler.kv_manager
+    taken = sum(1 + len(request.unforked_children) for request in scheduler.running)
+    while scheduler.waiting and budget > 0:
+        request = scheduler.waiting[0]
+        num_cached = kv_manager.cached_tokens(request)
+        num_wanted = request.num_tokens - num_cached
+        num_tokens = min(num_wanted, budget)
+        if num_tokens < num_wanted and not config.may_split(num_wanted):
+            return
+        taken += 1 + len(request.unforked_children)
+        if taken > config.max_num_seqs or not kv_manager.admit(request, num_cached + num_tokens):
+            return
+        scheduler.running.append(scheduler.waiting.popleft())
+        request.status = RequestStatus.RUNNING
+        step.scheduled.append((request, num_cached, num_tokens))
+        budget -= num_tokens
+
+
+def update_requests(scheduler: "Scheduler", step: Step, tokens: dict[str, int]) -> list[Request]:
+    """Note what a step has computed and sampled; return the requests that it finished, in order.
+
+    First every row: its tokens are computed now, and `publish(request)` lets others find the blocks
+    that they fill. Then `scheduler.fork_children(step)`, where samples of one prompt part (lesson
+    07). Then each of step.samples gets its token, tokens[request.request_id], and if
+    `stop_reason(request)` now gives a reason, `scheduler.finish(request, reason)` ends it in this
+    same step and frees its blocks.
+
+    A request may have been aborted since the step was made (request.is_finished): leave it alone.
+    `tokens` may also hold tokens of prompts that are not computed to their end: ignore them.
+
+    Example: the rows (A, 7, 1), (B, 1, 2) and (C, 0, 5). A, B and C have then 8, 3 and 5 computed
+    tokens; A and B get a token each, and C, whose prompt has 6 tokens, gets none.
+    """
+    for request, start, num_tokens in step.scheduled:
+        if not request.is_finished:
+            request.num_computed_tokens = start + num_tokens
+            scheduler.kv_manager.publish(request)
+    scheduler.fork_children(step)
+    finished = []
+    for request in step.samples:
+        if request.is_finished:
+            continue
+        request.token_ids.append(tokens[request.request_id])
+        if reason := stop_reason(request):
+            scheduler.finish(request, reason)
+            finished.append(request)
+    return finished

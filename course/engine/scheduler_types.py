@@ -30,6 +30,14 @@ class SchedulerConfig:
         if not isinstance(self.chunked_prefill, bool):
             raise ValueError(f"chunked_prefill is {self.chunked_prefill!r}; True or False")
 
+    def may_split(self, num_tokens: int) -> bool:
+        """May so many tokens of one request be computed over several steps?
+
+        Without chunked prefill they wait for a step that has room for all of them. But a preempted
+        request that has outgrown the whole budget would wait for ever: it comes in pieces.
+        """
+        return self.chunked_prefill or num_tokens > self.max_num_batched_tokens
+
 
 @dataclass
 class Step:
