@@ -34,6 +34,10 @@ class QuantizedPagedKVCache(PagedKVCache):
         self._tensors += [self.key_scales, self.value_scales]
 
     def _store(self, layer: int, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> None:
+        """What `write` calls, with everything checked: k and v ``[num_tokens, num_kv_heads,
+        head_dim]``, slots ``[num_tokens]`` int64, none of them -1. Works in place, as `keys`,
+        `values` and both scales are what attention and `copy_blocks` look at.
+        """
         for rows, cache, scales in (
             (k, self.keys, self.key_scales),
             (v, self.values, self.value_scales),
@@ -43,17 +47,26 @@ class QuantizedPagedKVCache(PagedKVCache):
             scales[layer].flatten(0, 1).index_copy_(0, slots, scale)
 
     def gather(self, layer: int, block_ids, num_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The first ``num_tokens`` keys and values of a table, in order, dequantized.
+
+        Each ``[num_tokens, num_kv_heads, head_dim]`` of the cache's ``dtype``. ``_slots_of`` gives
+        the slots of these tokens and refuses a table that is too short.
+        """
         slots = self._slots_of(block_ids, num_tokens)
         k, v, k_scale, v_scale = (t.flatten(0, 1).index_select(0, slots) for t in self.layer(layer))
         return dequantize(k, k_scale, self.dtype), dequantize(v, v_scale, self.dtype)
 
 
 def quantize(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows ``[..., head_dim]`` to (int8 of the same shape, fp32 scales ``[...]``).
+    """Rows ``[..., head_dim]`` of any float type to int8 of that shape and fp32 scales ``[...]``.
 
-    >>> stored, scale = quantize(torch.tensor([[0.5, -2.0, 1.0]]))
-    >>> stored.tolist(), round(scale.item(), 4)
-    ([[32, -127, 64]], 0.0157)
+    A row's scale is what one step is worth: its largest number, sign aside, is 127 steps. Each
+    number is stored as the nearest whole number of steps. A row of zeros is stored as zeros, with a
+    scale of 0. `rows` itself stays as it is.
+
+    >>> stored, scale = quantize(torch.tensor([[0.5, -2.0, 1.1], [0.0, 0.1, 0.02]]))
+    >>> stored.tolist(), [round(s, 4) for s in scale.tolist()]
+    ([[32, -127, 70], [0, 127, 25]], [0.0157, 0.0008])
     """
     rows = rows.float()
     scale = rows.abs().amax(dim=-1) / 127
@@ -63,5 +76,13 @@ def quantize(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def dequantize(stored: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What `quantize` stored, as ``dtype``."""
+    """Numbers again: int8 ``[..., head_dim]`` and fp32 scales ``[...]`` to ``dtype``.
+
+    Steps are multiplied in fp32 and only the product is converted: fp16 has no room for a scale
+    that is very small.
+
+    >>> stored = torch.tensor([[32, -127], [70, 1]], dtype=torch.int8)
+    >>> dequantize(stored, torch.tensor([0.5, 2.0]), torch.float16).tolist()
+    [[16.0, -63.5], [140.0, 2.0]]
+    """
     return (stored.float() * scale.unsqueeze(-1)).to(dtype)

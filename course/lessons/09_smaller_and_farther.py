@@ -8,7 +8,7 @@
 #   - say which blocks a sliding window gives back and when, and what mixed layers save
 #   - show that absorbing MLA's up-projection changes the sizes and not the output
 #   - choose between swapping a request out and computing it again, with numbers
-# builds: [quantize, num_passed_blocks]
+# builds: [quantize, dequantize, QuantizedPagedKVCache, num_passed_blocks, free_passed]
 # ---
 
 # %% [markdown]
