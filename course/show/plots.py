@@ -213,7 +213,7 @@ def bar_plot(
     if bad:
         raise ValueError(f"bars start at 0, so {bad} cannot be drawn")
     top = 16 + (28 if title else 0) + (24 if note else 0)
-    label = 30 + 7.8 * max(len(n) for n in plain)
+    label = 36 + 7.9 * max(len(n) for n in plain)
     d = Drawing(760, top + 34 * len(plain) + 14)
     if title:
         d.text(24, 32, title, 15, weight="700")

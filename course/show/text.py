@@ -83,10 +83,14 @@ def html_table(table: Mapping | Rows, caption: str = "") -> str:
     header, body, numeric = as_rows(table)
     sides = ["right" if right else "left" for right in numeric]
 
+    def look(value: str, side: str, more: str = "") -> str:
+        if len(value) <= 14 and (" " in value or "-" in value[1:]):  # "no guess" in one line
+            more += ";white-space:nowrap"
+        return f'align="{side}" style="text-align:{side};padding:2px 10px{more}"'
+
     def cells(row: list[str], tag: str, extra: str = "") -> str:
         return "".join(
-            f'<{tag}{extra} align="{side}" style="text-align:{side};padding:2px 10px">'
-            f"{escape(value)}</{tag}>"
+            f"<{tag}{extra} {look(value, side)}>{escape(value)}</{tag}>"
             for value, side in zip(row, sides, strict=True)
         )
 
@@ -99,18 +103,19 @@ def html_table(table: Mapping | Rows, caption: str = "") -> str:
         )
     lines = []
     for row in body:
-        first = (
-            f'<th scope="row" align="{sides[0]}" style="text-align:{sides[0]};padding:2px 10px;'
-            f'font-weight:normal">{escape(row[0])}</th>'
-        )
+        plain = look(row[0], sides[0], ";font-weight:normal")
+        first = f'<th scope="row" {plain}>{escape(row[0])}</th>'
         rest = "".join(
-            f'<td align="{side}" style="text-align:{side};padding:2px 10px">{escape(value)}</td>'
+            f"<td {look(value, side)}>{escape(value)}</td>"
             for value, side in zip(row[1:], sides[1:], strict=True)
         )
         lines.append(f"<tr>{first}{rest}</tr>")
     title = ""
     if caption:
-        title = f'<caption style="text-align:left;padding:2px 10px">{escape(caption)}</caption>'
+        whole = ";white-space:nowrap" if len(caption) <= 70 else ""  # may be wider than the table
+        title = (
+            f'<caption style="text-align:left;padding:2px 10px{whole}">{escape(caption)}</caption>'
+        )
     return (
         f'<table style="border-collapse:collapse;margin:4px 0">{title}'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
