@@ -8,7 +8,7 @@
 #   - compute a model's bytes per token from its shape, and catch a printed number that is wrong
 #   - explain why decode waits for memory and prefill does not
 #   - say which reads a batch shares, and which it does not
-# builds: [kv_bytes_per_token, decode_attention, generate]
+# builds: [kv_bytes_per_token, kv_bytes, decode_attention, generate]
 # ---
 
 # %% [markdown]
