@@ -124,8 +124,7 @@ PER_TOKEN = Answers(
         ),
         Mistake(
             "the rotary key of MLA is forgotten",
-            "Positions cannot be turned into the latent, so a small key with them is kept beside "
-            "it.",
+            "The latent knows no positions. A small key that does is kept beside it.",
             edit=((_LATENT, "per_layer = shape.kv_lora_rank"),),
         ),
         Mistake(
@@ -599,9 +598,9 @@ ATTENTION = Answers(
     why="""
     One query needs no mask: whatever is in the cache came before it, or is itself. What it does
     need is the length, because behind the last token a cache holds whatever was there before. The
-    three steps, scores over tokens, softmax, mixture of values, are the whole of attention; lesson
-    05 does them again, with the rows scattered over blocks, and this function is what its kernels
-    are held against in spirit: float32 sums, a maximum taken off, a group of heads on one KV head.
+    three steps, scores over tokens, softmax, mixture of values, are the whole of attention. Lesson
+    05 does them again with the rows scattered over blocks, and keeps what is decided here: sums in
+    float32, the largest score taken off, a group of heads on one KV head.
     """,
     shown="KV heads are dealt out like cards, by `%`",
     equivalent={

@@ -63,16 +63,17 @@ def _windowed(random: Random) -> dict[str, Any]:
 
 def _describe_shape(inputs: Inputs) -> str:
     shape = _shape_of(inputs)
-    told = [f"{shape.num_layers} layers"]
+    told = [_count(shape.num_layers, "layer")]
     if shape.kv_lora_rank is None:
-        told.append(f"{shape.num_attention_heads} heads on {shape.num_kv_heads} KV heads")
+        told.append(f"{shape.num_attention_heads} heads on {_count(shape.num_kv_heads, 'KV head')}")
         told.append(f"head dim {shape.head_dim}")
     else:
         told.append(f"latent {shape.kv_lora_rank} and rotary key {shape.qk_rope_head_dim}")
     if shape.num_window_layers:
-        told.append(f"{shape.num_window_layers} layers with a window of {shape.sliding_window}")
+        layers = _count(shape.num_window_layers, "layer")
+        told.append(f"{layers} with a window of {shape.sliding_window}")
     if "num_tokens" in inputs:
-        told.append(f"{inputs['num_tokens']} tokens")
+        told.append(_count(inputs["num_tokens"], "token"))
     if "bytes_per_value" in inputs:
         told.append(f"{inputs['bytes_per_value']} bytes a value")
     name = f"{shape.name}: " if type(inputs["shape"]) is str else ""
@@ -98,7 +99,6 @@ def _per_token_probe(behaviour: str, *examples: Inputs, make: Any = None, **more
         examples=examples,
         make=(lambda random: {"shape": make(random)}) if make else None,
         describe=_describe_shape,
-        unit="bytes",
         **more,
     )
 
@@ -114,8 +114,8 @@ PER_TOKEN = Exercise(
     hints=(
         "How many numbers does *one layer* keep of one token? Answer that twice: for a model with "
         "KV heads, and for one with a latent vector.",
-        '"It is too large by 4 for Llama-3-8B": its query heads are 32, its KV heads 8. Which of '
-        "them are kept?",
+        '"It is four times too large for Llama-3-8B": it has 32 query heads and 8 KV heads. Which '
+        "of them are kept?",
         "First the numbers of one layer, by `if shape.kv_lora_rank is not None`. Then times the "
         "layers. `bytes_of(numbers, bytes_per_value)` makes bytes of them and rounds up.",
     ),
@@ -153,7 +153,6 @@ PER_TOKEN = Exercise(
                 "bytes_per_value": random.choice([1, 4, 0.5]),
             },
             describe=_describe_shape,
-            unit="bytes",
         ),
         Probe(
             "a token for windows too: every layer keeps it at first",
@@ -162,7 +161,6 @@ PER_TOKEN = Exercise(
             make=lambda random: {"shape": _windowed(random)},
             cases=3,
             describe=_describe_shape,
-            unit="bytes",
         ),
         Probe(
             "impossible sizes of a value are refused",
@@ -207,7 +205,6 @@ def _bytes_probe(behaviour: str, make: Any, *examples: Inputs, **more: Any) -> P
         examples=examples,
         make=make,
         describe=_describe_shape,
-        unit="bytes",
         **more,
     )
 
@@ -315,13 +312,18 @@ def _attend_alike(decode_attention: Any, inputs: Inputs) -> Any:
     """A query of zeros weighs all tokens alike, so that each value can be told by its size."""
     import torch
 
-    _, kv_heads, head_dim = inputs["heads"], inputs["kv_heads"], inputs["head_dim"]
-    context_len, room = inputs["context_len"], inputs["room"]
-    q = torch.zeros(inputs["heads"], head_dim)
-    numbers = torch.arange(room * kv_heads * head_dim, dtype=torch.float32)
-    values = numbers.view(room, kv_heads, head_dim) % 97 + 10 * torch.arange(kv_heads)[:, None]
+    kv_heads, context_len = inputs["kv_heads"], inputs["context_len"]
+    token = 1.0 + 2 * torch.arange(inputs["room"])[:, None, None]
+    values = token * (1 + 9 * torch.arange(kv_heads)[:, None])
+    values = values + torch.arange(inputs["head_dim"]) / 4
     values[context_len:] += 1000  # not written, and told apart by it
+    q = torch.zeros(inputs["heads"], inputs["head_dim"])
     return decode_attention(q, -values, values, context_len)
+
+
+def _describe_alike(inputs: Inputs) -> str:
+    known = "values 1, 3, ... in KV head 0 and 10, 30, ... in KV head 1"
+    return f"a query of zeros, {_describe_attention(inputs)}, {known}"
 
 
 def _attend_and_look(decode_attention: Any, inputs: Inputs) -> Any:
@@ -356,11 +358,14 @@ def _random_attention(random: Random, **more: Any) -> Inputs:
     )
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _describe_attention(inputs: Inputs) -> str:
-    told = (
-        f"{inputs['heads']} heads on {inputs['kv_heads']} KV heads, head dim "
-        f"{inputs['head_dim']}, {inputs['context_len']} tokens, room for {inputs['room']}"
-    )
+    heads = f"{inputs['heads']} heads on {_count(inputs['kv_heads'], 'KV head')}"
+    tokens = f"{_count(inputs['context_len'], 'token')}, room for {inputs['room']}"
+    told = f"{heads}, head dim {inputs['head_dim']}, {tokens}"
     return told if inputs["dtype"] == "float32" else f"{told}, {inputs['dtype']}"
 
 
@@ -380,9 +385,8 @@ def _attention_probe(
         drive,
         examples=examples,
         make=make,
-        describe=_describe_attention,
         place=_place_head,
-        **more,
+        **{"describe": _describe_attention, **more},
     )
 
 
@@ -409,11 +413,12 @@ ATTENTION = Exercise(
     ),
     probes=(
         _attention_probe(
-            "neighbouring query heads share a KV head; weights of all alike tokens are alike",
+            "neighbouring query heads share a KV head",
             _attend_alike,
             _random_attention,
             _attention(4, 2, 1, 2, 3),
             _attention(6, 2, 4, 5, 5),
+            describe=_describe_alike,
             tolerance=EXACT,
         ),
         _attention_probe(
