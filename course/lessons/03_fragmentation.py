@@ -7,7 +7,7 @@
 #   - tell internal from external fragmentation in a ledger
 #   - compare first fit, best fit, a buddy allocator and compaction by what each costs
 #   - find out why a batch is small although the memory looks free
-# builds: [Arena, external_fragmentation, smallest_refused]
+# builds: [Arena, best_fit, unusable_share]
 # ---
 
 # %% [markdown]
