@@ -68,17 +68,37 @@ class EngineCore:
             return self._step()
 
     def _step(self) -> list[Request]:
+        """Schedule, run the model, update the books, hand out the tokens.
+
+        The runner runs only if somebody is scheduled. If scheduling or the model fails, in whatever
+        way (an interrupt too), scheduler and runner `abandon()` the step, so that what was half
+        computed is computed once more, and the error goes on.
+
+        What finished, by a token or by a stop string, is retired in the same step and returned.
+        """
         started = perf_counter()
         try:
             step = self.scheduler.schedule()
             model_started = perf_counter()
             tokens = self.runner.run(step) if step.scheduled else {}
-        except BaseException:  # what was half computed is computed once more
+        except BaseException:
             self.scheduler.abandon()
             self.runner.abandon()
             raise
         now = perf_counter()
         finished = self.scheduler.update(step, tokens)
+        finished += self._deliver(tokens, now)
+        for request in finished:
+            self._retire(request)
+        self.recorder.step(len(step.scheduled), perf_counter() - started, now - model_started)
+        return finished
+
+    def _deliver(self, tokens: dict[str, int], now: float) -> list[Request]:
+        """Give each job its token and the time; return the requests that a stop string ended.
+
+        Comes after `update`: only then is it known whether a token ended its request.
+        """
+        stopped = []
         for request_id, token_id in tokens.items():
             job = self.jobs.get(request_id)
             if job is None:
@@ -89,14 +109,15 @@ class EngineCore:
             job.fresh.append(job.output.push(token_id))
             if job.output.stopped and job.request.finish_reason is None:
                 self.scheduler.finish(job.request, "stop")
-                finished.append(job.request)
-        for request in finished:
-            job = self.jobs[request.request_id]
-            job.fresh.append(job.output.finish())
-            self.runner.forget(request.request_id)
-            self.recorder.request_finished(request, job.timing, job.is_child)
-        self.recorder.step(len(step.scheduled), perf_counter() - started, now - model_started)
-        return finished
+                stopped.append(job.request)
+        return stopped
+
+    def _retire(self, request: Request) -> None:
+        """A request has finished: its last text, its dice, its place in the statistics."""
+        job = self.jobs[request.request_id]
+        job.fresh.append(job.output.finish())
+        self.runner.forget(request.request_id)
+        self.recorder.request_finished(request, job.timing, job.is_child)
 
     def drop(self, jobs: list[Job]) -> None:
         """Forget these jobs; abort those that have not finished."""

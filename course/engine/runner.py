@@ -82,19 +82,20 @@ class Runner:
 
     @torch.inference_mode()
     def run(self, step) -> dict[str, int]:
-        """Write the step's keys and values, and return {request id: sampled token id}."""
-        if step.copies:  # copy on write: before the write that made it necessary
+        """Write the step's keys and values, and return {request id: sampled token id}.
+
+        Copies come first: a block with two owners is copied before one of them writes to it. Then
+        one forward pass for all scheduled tokens, in which each layer writes its keys and values
+        before it attends, since a token sees itself too.
+
+        A token is sampled for each of `step.samples`, from its row of `inputs.sample_rows`, with
+        its own params and `self._generator(request)`. Logits are computed for those rows alone, and
+        not at all when nobody samples: the vocabulary is the widest matrix of the model.
+        """
+        if step.copies:
             self.cache.copy_blocks(step.copies)
         inputs = prepare(step, self.tables, self.cache.block_size, self.model.device)
-        plan = AttentionPlan(
-            inputs.block_tables,
-            inputs.context_lens,
-            inputs.query_start_loc,
-            block_size=self.cache.block_size,
-            sliding_window=self.model.config.shape.sliding_window,
-            backend=self.backend,
-            device=self.model.device,
-        )
+        plan = self._plan(inputs)
         slots = self.cache.check_slots(inputs.slots)
 
         def attend(layer, q, k, v):
@@ -111,6 +112,18 @@ class Runner:
             [self._generator(request) for request in step.samples],
         )
         return {r.request_id: t for r, t in zip(step.samples, token_ids, strict=True)}
+
+    def _plan(self, inputs: StepInputs) -> AttentionPlan:
+        """Which query of the step reads which blocks; checked once, used by every layer."""
+        return AttentionPlan(
+            inputs.block_tables,
+            inputs.context_lens,
+            inputs.query_start_loc,
+            block_size=self.cache.block_size,
+            sliding_window=self.model.config.shape.sliding_window,
+            backend=self.backend,
+            device=self.model.device,
+        )
 
     def _generator(self, request):
         """The request's own random numbers: its samples do not depend on who shares its batch."""

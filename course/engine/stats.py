@@ -7,7 +7,11 @@ from time import perf_counter
 
 @dataclass
 class Timing:
-    """Clock readings of one request, in seconds on `time.perf_counter`."""
+    """Clock readings of one request, in seconds on `time.perf_counter`.
+
+    A request that came at 10.0 and got tokens at 10.5, 10.6 and 10.9: its first token took 0.5 s,
+    and from one token to the next it took 0.2 s, on average.
+    """
 
     arrival: float = field(default_factory=perf_counter)
     first_token: float | None = None
@@ -15,18 +19,20 @@ class Timing:
     num_tokens: int = 0
 
     def token(self, now: float) -> None:
-        self.first_token = self.first_token or now
+        """Note that a token came at `now`."""
+        if self.first_token is None:
+            self.first_token = now
         self.last_token = now
         self.num_tokens += 1
 
     @property
     def time_to_first_token(self) -> float | None:
-        """Seconds from arrival to the first token: waiting and prefill together."""
+        """Seconds from arrival to the first token, waiting and prefill together; None before it."""
         return None if self.first_token is None else self.first_token - self.arrival
 
     @property
     def time_per_token(self) -> float | None:
-        """Mean seconds between one token and the next, the first one left out."""
+        """Mean seconds between one token and the next, the first one left out; None before two."""
         if self.num_tokens < 2 or self.first_token is None or self.last_token is None:
             return None
         return (self.last_token - self.first_token) / (self.num_tokens - 1)
