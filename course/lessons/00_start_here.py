@@ -4,15 +4,18 @@
 # minutes: 20
 # after: []
 # objectives:
-#   - show a server that turns a request away while its memory is nearly empty
+#   - show a server that keeps a request waiting while its memory is nearly empty
 #   - say what changes when the same memory is cut into blocks, and what does not
 #   - tell what this machine can run, and find your way through the course
 # ---
 
 # %% [markdown]
-# A server that runs a language model keeps notes: for every conversation, the keys and values of
-# all tokens so far. These notes are its **KV cache**. Here three requests, A, B and C, arrive at a
-# server with a real model. Run the cell; the model takes some seconds to load.
+# A language model reads and writes **tokens**: words, or pieces of words. A server that runs one
+# keeps notes on every token of every conversation: two lists of numbers, called keys and values.
+# (Lesson 01 says what they are for.) These notes are its **KV cache**.
+#
+# Here three requests, A, B and C, arrive at a server with a real model. Run the cell; the model
+# takes some seconds to load.
 
 # %%
 from course.engine import LLM, SamplingParams
@@ -29,9 +32,13 @@ slab_server.generate(prompts, limits, on_step=slabs)
 pool_film(slabs, step=1, title="The memory is full, and C waits")
 
 # %% [markdown]
-# Each small box is a **slot**: room for the notes on one token. A strong box is written, a pale one
-# is held and empty. Move the step control to see the pale part shrink. Below, every step is a
-# column.
+# Each small box is a **slot**: room for the notes on one token. A strong box is written. A pale one
+# is held and will be written, a hatched one is held and never will be. (The groups of four: in
+# a moment.)
+#
+# The server works in **steps**: in each, the model runs once and every running request gets its
+# next token. Below, every step is a column; stripes and dots there only tell B and C from A. Move
+# the step control: the pale part shrinks.
 
 # %%
 slots = NUM_BLOCKS * BLOCK_SIZE
@@ -47,7 +54,7 @@ print("C starts in step:                  ", c_starts_with_slabs)
 #
 # Nobody knows how long an answer gets. So this server reserves a **slab** for each request: slots
 # in one piece for the longest conversation that it allows, here {{ MAX_MODEL_LEN }} tokens. Were
-# the three so large?
+# the three so large? (To fit into a picture, their answers are cut off after a few tokens.)
 
 # %%
 rows = [(r.name, r.prompt, r.prompt_tokens, r.output_tokens, r.total_tokens) for r in REQUESTS]
@@ -63,8 +70,9 @@ print("slots needed by all three:", needed, "of", slots)
 #
 # ## The same memory in blocks
 #
-# Now cut the same slots into **blocks** of {{ BLOCK_SIZE }}. A request takes a block when it needs
-# one, and any free block will do. The list of its blocks, in order, is its **block table**.
+# Now use the groups: cut the same slots into **blocks** of {{ BLOCK_SIZE }}. A request takes a
+# block when it needs one, and any free block will do. The list of its blocks, in order, is its
+# **block table**. Memory that is handed out in this way is **paged**.
 
 # %%
 moments = ["at once", "when A has left", "when A and B have left"]
@@ -88,8 +96,10 @@ table_of_a = before_a_ends.tables["A"]
 most_held = max(frame.blocks_held for frame in paged.frames)
 print("A's block table at its end:", table_of_a)
 print("most blocks held at once:  ", most_held, "of", NUM_BLOCKS)
-guess_start.measured(moments[0], f"in step {c_starts}")
-guess_steps.measured(compared[1], f"{paged.num_steps} steps")
+had_left = sum(paged.last_step(name) < c_starts for name in "AB")
+guess_start.measured(moments[had_left], f"in step {c_starts}")
+more = (paged.num_steps > slabs.num_steps) - (paged.num_steps < slabs.num_steps)
+guess_steps.measured(compared[1 + more], f"{paged.num_steps} steps")
 
 # %% [markdown]
 # C started in step {{ c_starts }} and left after step {{ c_ends }}. A's notes ended up in blocks
@@ -102,9 +112,9 @@ guess_steps.measured(compared[1], f"{paged.num_steps} steps")
 # %% [markdown]
 # ## Three questions, one batch
 #
-# The running example is cut to fit a picture. Here is the same engine with a larger pool and with
-# questions in the form that the model was trained on. All three are answered together: each step
-# adds one token to every answer.
+# Here is the same engine with a larger pool and with questions in the form that the model was
+# trained on. All three are answered together, as one **batch**: each step adds one token to every
+# answer. The part of a server that says who is in the batch is its **batcher**, or scheduler.
 
 # %% tags=["nbval-ignore-output"]
 llm = LLM(model)
@@ -124,6 +134,8 @@ print(f"{stats.generated_tokens} tokens in {stats.steps} steps, {stats.seconds:.
 print(f"{stats.tokens_per_second:.0f} tokens per second, on this machine, in this run")
 
 # %% [markdown]
+# Tokens per second, over all requests together, are a server's **throughput**.
+#
 # Small models make things up; ours is here because it is real and quick, not because it is wise.
 # Put in questions of your own and run the cell again.
 #
@@ -138,9 +150,9 @@ print(f"{stats.tokens_per_second:.0f} tokens per second, on this machine, in thi
 # %% [markdown]
 # ## Is this machine ready?
 #
-# A GPU is welcome and not needed: everything runs on a CPU, the GPU kernels included, in an
-# interpreter. The self-test says what is here and what to do about the rest. In a terminal it is
-# `python -m course doctor`.
+# A GPU is welcome and not needed: everything runs on a CPU. The **kernels**, programs written for a
+# GPU, run there in an interpreter. The self-test says what is here and what to do about the rest.
+# In a terminal it is `python -m course doctor`.
 
 # %% tags=["nbval-ignore-output"]
 from course import doctor
@@ -154,11 +166,18 @@ doctor.report()
 # - **Run** the cells from top to bottom with Shift+Enter. Then change something and run it again.
 # - **Trust** a number because a cell computes it. The last cell of each lesson computes all numbers
 #   of its text again.
-# - **Build** the piece in the lab, where a lesson has one: its first line has the link. In the
-#   lesson itself nothing is left for you to write.
+#
+# The guesses are kept. Each lesson ends on a table of them:
 
 # %%
 prediction_record()
+
+# %% [markdown]
+# - **Build** the piece in the lab, where a lesson has one: its first line has the link. In the
+#   lesson itself nothing is left for you to write. Each exercise comes with a check; what passes is
+#   saved and becomes part of your own engine.
+# - **See where you stand** with `python -m course progress` in a terminal: which exercises have
+#   passed, and which pieces of the engine are yours.
 
 # %% [markdown]
 # ## Check yourself
@@ -231,7 +250,8 @@ check_yourself(
 # ## Key takeaways
 #
 # - The KV cache holds keys and values of every token of every running request.
-# - A slab for the longest possible conversation leaves most of itself empty, and turns others away.
+# - A slab for the longest possible conversation leaves most of itself empty, and keeps others
+#   waiting.
 # - Blocks are taken when needed and given back at once; the block table keeps their order.
 # - What is still wasted? The tail of each last block, and whatever the tables cost to follow. Both
 #   will be measured.
