@@ -1,0 +1,285 @@
+"""Try one answer on all cases of its exercise: outcomes come back, as plain data.
+
+Three ways, by exercise:
+
+outside  the probe runs here and drives a stand-in; calls and values cross the wall.
+inside   the probe runs beside the answer: for the few whose arguments cannot cross.
+value    the answer is a value: it is fetched once, its worker ended, and the probe runs here.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from course.grading.room import Room
+from course.grading.session import Limits, Session
+from course.grading.wall.wire import Gone
+from course.practice import guard
+from course.practice.exercise import Exercise
+from course.practice.guard import TooLong, Unusable
+from course.practice.plain import array_of, plain, tag
+from course.practice.run import MAX_TIMEOUTS, Case, Outcome, cannot_run, unplain
+
+OUTSIDE, INSIDE, VALUE = "outside", "inside", "value"
+PATIENCE = 2.0  # times a probe's own limit: this machine may be busy with other submissions
+MAX_NODES, MAX_TEXT, MAX_DEPTH = 500_000, 32 * 2**20, 40
+
+
+@dataclass
+class Trial:
+    """What became of it. ``notes``: what the worker did besides; ``peak``: bytes."""
+
+    outcomes: list[Outcome]
+    notes: list[str] = field(default_factory=list)
+    peak: int = 0
+    on: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Bench:
+    """Where answers are tried. new_session(room) -> a worker that is not started yet."""
+
+    level: str
+    limits: Limits
+    slot: int = 0
+
+    def session(self, room: Room) -> Session:
+        return Session(room, self.level, self.limits, self.slot)
+
+
+def try_answer(
+    bench: Bench, room: Room, exercise: Exercise, cases: list[Case], text: str, how: str, seed: str
+) -> Trial:
+    """Outcomes of all cases, in order. A worker that ends is started again, twice at most."""
+    outcomes: list[Outcome] = [{"skipped": "not tried"}] * len(cases)
+    trial = Trial(outcomes)
+    todo = []
+    for place, case in enumerate(cases):
+        if why := ("the grader runs on the CPU" if "cuda" in case.probe.needs else ""):
+            outcomes[place] = {"not_run": why}
+        elif why := cannot_run(case.probe):
+            outcomes[place] = {"not_run": why}
+        else:
+            todo.append(place)
+    # An answer that watches what it is asked learns nothing from the order.
+    Random(f"{seed}/order").shuffle(todo)
+    stuck: set[str] = set()
+    lost = 0
+    end = time.monotonic() + bench.limits.seconds
+    while todo:
+        try:
+            with bench.session(room) as session:
+                try:
+                    _one_session(session, exercise, cases, text, how, todo, outcomes, stuck, end)
+                except (Gone, TooLong) as error:
+                    lost += 1
+                    _say_gone(session, error, cases, todo, outcomes, stuck, trial)
+                finally:
+                    trial.notes += sorted(session.peer.notes - set(trial.notes))
+                    trial.peak, trial.on = max(trial.peak, session.peak), session.on
+        except Gone as error:  # before the answer was loaded
+            raise RuntimeError(f"a worker for {room.key} did not start: {error.why}") from error
+        if todo and (lost >= MAX_TIMEOUTS or time.monotonic() > end):
+            why = "its process ended before" if lost else "the time of the exercise was used up"
+            for place in todo:
+                outcomes[place] = {"skipped": why}
+            todo.clear()
+    return trial
+
+
+def _one_session(
+    session: Session,
+    exercise: Exercise,
+    cases: list[Case],
+    text: str,
+    how: str,
+    todo: list[int],
+    outcomes: list[Outcome],
+    stuck: set[str],
+    end: float,
+) -> None:
+    """Works ``todo`` off, from its front; a place is taken off when its outcome is there."""
+    failure = outcome_of(lambda: session.load(text, exercise.name))
+    failed = "value" not in failure
+    value = None
+    if how == VALUE and not failed:
+        fetched = outcome_of(lambda: _fetched(session))
+        failed, failure = "value" not in fetched, fetched
+        value = unplain(fetched.get("value"))
+        session.__exit__()
+    drives = list(dict.fromkeys(probe.drive for probe in exercise.probes))
+    while todo:
+        case = cases[todo[0]]
+        seconds = case.probe.seconds * PATIENCE
+        if failed:
+            outcome = failure
+        elif case.probe.behaviour in stuck:
+            outcome = {"skipped": "an endless loop before it"}
+        elif time.monotonic() > end:
+            return
+        elif how == VALUE:
+            drive, inputs = case.probe.drive, deepcopy(case.inputs)
+            answer = deepcopy(value)
+            outcome, _ = guard.call(lambda d=drive, a=answer, i=inputs: d(a, i), seconds)
+        elif how == INSIDE:
+            outcome = _inside(session, exercise, drives.index(case.probe.drive), case, seconds)
+        else:
+            outcome = _outside(session, case, seconds)
+        outcomes[todo[0]] = outcome
+        todo.pop(0)
+
+
+def _outside(session: Session, case: Case, seconds: float) -> Outcome:
+    answer = session.begin_case(seconds)
+    inputs = deepcopy(case.inputs)
+    with guard.time_limit(seconds + 2):
+        return outcome_of(lambda: case.probe.drive(answer, inputs))
+
+
+def _inside(
+    session: Session, exercise: Exercise, number: int, case: Case, seconds: float
+) -> Outcome:
+    session.begin_case(seconds + 2)
+    told = session.peer.ask(
+        "drive", exercise=exercise.key, number=number, inputs=case.inputs, seconds=seconds
+    )
+    return well_formed(told)
+
+
+def _fetched(session: Session) -> Any:
+    session.within(session.limits.seconds)
+    session.peer.reset()
+    return session.peer.ask("value")
+
+
+def outcome_of(call: Callable[[], Any]) -> Outcome:
+    """What a call gave, as in practice/guard.py. Gone and TooLong come through."""
+    try:
+        value = call()
+        weigh(value)
+        return {"value": plain(value)}
+    except NotImplementedError as error:
+        return {"unwritten": str(error)}
+    except Unusable as error:
+        return {"unusable": str(error)[:300]}
+    except Exception as error:
+        told = getattr(error, "told", None)
+        if told is not None and ("line" in told or _is_loading(told)):
+            if told["type"] == "RecursionError":
+                told["message"] = "the function calls itself without end"
+            return {"error": told}
+        message = f"{type(error).__name__}: {str(error)[:200]}".rstrip(": ")
+        return {"unusable": f"what came back is of no use to the check ({message})"}
+
+
+def _is_loading(told: dict[str, Any]) -> bool:
+    return told["type"] in ("SyntaxError", "ImportError", "ModuleNotFoundError", "MemoryError",
+                            "LookupError", "IndentationError", "RecursionError")  # fmt: skip
+
+
+def weigh(value: Any) -> None:
+    """Unusable when it is too much to be looked at, shared parts counted each time."""
+    nodes, text = 0, 0
+    todo: list[tuple[Any, int]] = [(value, 0)]
+    while todo:
+        item, depth = todo.pop()
+        nodes += 1
+        kind = type(item)
+        if kind in (str, bytes):
+            text += len(item)
+        inside: Iterable[Any] = ()
+        if kind in (list, tuple, set, frozenset):
+            inside = item
+        elif kind is dict:
+            inside = [*item.keys(), *item.values()]
+        if depth < MAX_DEPTH:
+            todo += [(part, depth + 1) for part in inside]
+        if nodes + len(todo) > MAX_NODES or text > MAX_TEXT:
+            raise Unusable("what came back is too large to be looked at")
+
+
+def well_formed(told: Any) -> Outcome:
+    """An outcome that a worker wrote itself, if it is one; nothing that only we may say."""
+    bad: Outcome = {"unusable": "what came back is of no use to the check"}
+    try:
+        found = json.loads(told) if type(told) is str else None
+    except (ValueError, RecursionError):
+        return bad
+    if type(found) is not dict:
+        return bad
+    if found.keys() == {"value"}:
+        try:
+            _check(found["value"])
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError, MemoryError):
+            return bad
+        return found
+    for kind in ("unwritten", "unusable"):
+        if found.keys() == {kind} and type(found[kind]) is str:
+            return {kind: found[kind][:300]}
+    if "timeout" in found and type(found["timeout"]) in (int, float):
+        return {"timeout": found["timeout"], **_where(found)}
+    error = found.get("error")
+    if found.keys() == {"error"} and type(error) is dict:
+        told = {key: str(error.get(key, ""))[:300] for key in ("type", "message")}
+        return {"error": {**told, **_where(error)}}
+    return bad
+
+
+def _where(found: dict[str, Any]) -> dict[str, Any]:
+    if type(found.get("line")) is not int:
+        return {}
+    words = {key: str(found.get(key, ""))[:120] for key in ("code", "function")}
+    return {"line": found["line"], **words}
+
+
+def _check(node: Any, depth: int = 0) -> None:
+    """ValueError and the like: not what ``plain`` makes."""
+    if depth > MAX_DEPTH:
+        raise ValueError("too deep")
+    match tag(node):
+        case "":
+            for item in node.values() if type(node) is dict else node if type(node) is list else ():
+                _check(item, depth + 1)
+        case "$tuple":
+            _check(list(node["$tuple"]), depth + 1)
+        case "$dict":
+            for key, value in node["$dict"]:
+                _check(key, depth + 1)
+                _check(value, depth + 1)
+        case "$float":
+            float(node["$float"])
+        case "$array":
+            array_of(node)
+        case "$other":
+            if type(node["$other"]) is not str or type(node["text"]) is not str:
+                raise ValueError("no name")
+        case _:
+            raise ValueError("no tag")
+
+
+def _say_gone(
+    session: Session,
+    error: BaseException,
+    cases: list[Case],
+    todo: list[int],
+    outcomes: list[Outcome],
+    stuck: set[str],
+    trial: Trial,
+) -> None:
+    """The case at hand gets the blame; its behaviour is not tried again."""
+    case = cases[todo[0]]
+    if isinstance(error, TooLong) or (isinstance(error, Gone) and error.kind == "timeout"):
+        outcomes[todo[0]] = {"timeout": case.probe.seconds * PATIENCE}
+    else:
+        assert isinstance(error, Gone)
+        why = session.why_gone(error)
+        trial.notes += [why] if why not in trial.notes else []
+        outcomes[todo[0]] = {"died": why}
+    stuck.add(case.probe.behaviour)
+    todo.pop(0)

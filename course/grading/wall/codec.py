@@ -1,0 +1,343 @@
+"""Values on their way through the wall.
+
+Numbers, words and tuples go by value. Lists, dicts and arrays are had by both sides: they keep
+their identity, and what one side changed in them goes along with its next message. Records of the
+course go by name and fields, anything else as a reference, whose calls come back.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import enum
+import math
+import sys
+import types
+from typing import Any
+
+from . import arrays
+from .wire import Gone, Uncrossable
+
+MAX_DEPTH = 60
+
+
+def is_course(kind: type) -> bool:
+    return str(getattr(kind, "__module__", "")).startswith("course.")
+
+
+def name_of(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+@dataclasses.dataclass
+class Shared:
+    """A container that both sides have, and what was in it when they last agreed."""
+
+    value: Any
+    seen: Any
+
+
+class Codec:
+    """Encodes and decodes for one end of a connection.
+
+    guarded: the other end is not to be trusted. find_class: (module, name) -> a class of the
+    course, or None.
+    """
+
+    def __init__(self, guarded: bool, find_class: Any = None):
+        self.guarded = guarded
+        self.find_class = find_class or (lambda module, name: None)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what crossed: a new case begins."""
+        self.mine: dict[int, Any] = {}
+        self.theirs: dict[int, Remote] = {}
+        self.shared: dict[int, Shared] = {}
+        self.numbers: dict[int, int] = {}  # id(value) -> its number in `mine` or `shared`
+        self.next = 1 if self.guarded else 2
+
+    def _number(self) -> int:
+        self.next += 2
+        return self.next
+
+    def ask(self, verb: str, **what: Any) -> Any:
+        raise NotImplementedError
+
+    def known_class(self, told: str) -> Any:
+        module, _, name = told.partition(":")
+        if module == "builtins":
+            return getattr(sys.modules["builtins"], name, None)
+        return self.find_class(module, name) if module.startswith("course.") else None
+
+    # ---- Values ---------------------------------------------------------------------------------
+
+    def encode(self, value: Any, depth: int = 0) -> Any:
+        kind = type(value)
+        if value is None or kind in (bool, int, str):
+            return value
+        if kind is float:
+            return value if math.isfinite(value) else {"f": str(value)}
+        if depth > MAX_DEPTH:
+            raise Uncrossable(f"a value nested more than {MAX_DEPTH} deep")
+        if isinstance(value, Remote):
+            return {"yours": object.__getattribute__(value, "_number")}
+        if kind is tuple:
+            return {"t": [self.encode(item, depth + 1) for item in value]}
+        if kind in (set, frozenset):
+            return {kind.__name__: [self.encode(item, depth + 1) for item in value]}
+        if kind is bytes:
+            return {"b": base64.b64encode(value).decode()}
+        if kind is range:
+            return {"r": [value.start, value.stop, value.step]}
+        if kind is slice:
+            return {"s": [self.encode(v, depth + 1) for v in (value.start, value.stop, value.step)]}
+        if kind in (list, dict) or arrays.is_array(value):
+            number = self.numbers.get(id(value))
+            if number is not None:
+                return {"same": number}
+            number = self._number()
+            self._share(number, value)
+            return {"n": number, kind.__name__: self._content(value, depth)}
+        if (named := self._by_name(value)) is not None:
+            return named
+        return self._reference(value)
+
+    def _by_name(self, value: Any) -> Any:
+        """Types, settings and records that both sides have under one name."""
+        kind = type(value)
+        numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+        if numpy is not None:
+            if isinstance(value, numpy.generic) and kind.__module__ == "numpy":
+                data = base64.b64encode(value.tobytes()).decode()
+                return {"scalar": str(value.dtype), "data": data}
+            if isinstance(value, numpy.dtype):
+                return {"dtype": str(value)}
+        if torch is not None:
+            if kind is torch.dtype:
+                return {"torch": str(value).removeprefix("torch.")}
+            if kind is torch.device:
+                return {"device": str(value)}
+        if isinstance(value, type) and is_course(value):
+            return {"class": name_of(value)}
+        if isinstance(value, enum.Enum) and is_course(kind):
+            return {"member": value.name, "of": name_of(kind)}
+        if is_course(kind) and dataclasses.is_dataclass(value):
+            if kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+                fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+                told = {name: self.encode(inside, 1) for name, inside in fields.items()}
+                return {"record": told, "of": name_of(kind)}
+        return None
+
+    def _reference(self, value: Any) -> dict:
+        function = isinstance(
+            value, types.FunctionType | types.MethodType | types.BuiltinFunctionType
+        )
+        if self.guarded and not (function or is_course(type(value)) or hasattr(value, "__next__")):
+            raise Uncrossable(f"{type(value).__name__} cannot be handed to a worker")
+        number = self.numbers.get(id(value))
+        if number is None:
+            number = self._number()
+            self.mine[number], self.numbers[id(value)] = value, number
+        try:
+            text = repr(value)[:200]
+        except Exception as error:
+            text = f"its repr raises {type(error).__name__}"
+        return {"ref": number, "kind": name_of(type(value)), "text": text}
+
+    def decode(self, node: Any, depth: int = 0) -> Any:
+        """A value of the other side. Gone: it is none."""
+        try:
+            return self._decode(node, depth)
+        except (KeyError, ValueError, TypeError, IndexError, AttributeError, MemoryError) as error:
+            raise Gone(
+                "broken", f"it sent a value that is none ({type(error).__name__})"
+            ) from error
+
+    def _decode(self, node: Any, depth: int = 0) -> Any:
+        if type(node) is not dict:
+            if node is None or type(node) in (bool, int, float, str):
+                return node
+            raise ValueError("no value")
+        if depth > MAX_DEPTH + 2:
+            raise ValueError("too deep")
+        match node:
+            case {"f": text}:
+                return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[text]
+            case {"t": items}:
+                return tuple(self._decode(item, depth + 1) for item in items)
+            case {"set": items}:
+                return {self._decode(item, depth + 1) for item in items}
+            case {"frozenset": items}:
+                return frozenset(self._decode(item, depth + 1) for item in items)
+            case {"b": text}:
+                return base64.b64decode(text)
+            case {"r": [int(start), int(stop), int(step)]}:
+                return range(start, stop, step)
+            case {"s": [start, stop, step]}:
+                parts = (self._decode(part, depth + 1) for part in (start, stop, step))
+                return slice(*parts)
+            case {"same": int(number)}:
+                return self.shared[number].value
+            case {"yours": int(number)}:
+                return self.mine[number]
+            case {"n": int(number), **content}:
+                return self._received(number, content, depth)
+            case {"ref": int(number), "kind": str(kind), "text": str(text)}:
+                return self._remote(number, kind[:100], text[:200])
+        return self._named(node)
+
+    def _named(self, node: dict) -> Any:
+        match node:
+            case {"scalar": str(name), "data": str(data)}:
+                import numpy
+
+                return numpy.frombuffer(base64.b64decode(data), arrays.dtype(name))[0]
+            case {"dtype": str(name)}:
+                return arrays.dtype(name)
+            case {"torch": str(name)}:
+                return arrays.torch_dtype(name)
+            case {"device": str(_)}:
+                import torch
+
+                return torch.device("cpu")
+            case {"class": str(told)}:
+                return self._known(told)
+            case {"member": str(name), "of": str(told)}:
+                return self._known(told)[name]
+            case {"record": dict(fields), "of": str(told)}:
+                found = self._known(told)
+                if not (dataclasses.is_dataclass(found) and isinstance(found, type)):
+                    raise ValueError("no record")
+                return found(**{name: self._decode(value, 1) for name, value in fields.items()})
+        raise ValueError("no value")
+
+    def _known(self, told: str) -> Any:
+        found = self.known_class(told)
+        if not isinstance(found, type):
+            raise ValueError(f"there is no {told}")
+        return found
+
+    # ---- Containers that both sides have ------------------------------------------------------
+
+    def _share(self, number: int, value: Any) -> None:
+        self.numbers[id(value)] = number
+        self.shared[number] = Shared(value, arrays.snapshot(value))
+
+    def _content(self, value: Any, depth: int = 0) -> Any:
+        if type(value) is list:
+            return [self.encode(item, depth + 1) for item in value]
+        if type(value) is dict:
+            pairs = list(value.items())
+            return [[self.encode(k, depth + 1), self.encode(v, depth + 1)] for k, v in pairs]
+        return arrays.pack(value)
+
+    def _received(self, number: int, content: dict, depth: int) -> Any:
+        if number in self.shared or number % 2 == self.next % 2:
+            raise ValueError("a number that is taken")
+        match content:
+            case {"list": list(items)}:
+                value: Any = []
+                self._share(number, value)
+                value += [self._decode(item, depth + 1) for item in items]
+            case {"dict": list(pairs)}:
+                value = {}
+                self._share(number, value)
+                value |= {self._decode(k, depth + 1): self._decode(v, depth + 1) for k, v in pairs}
+            case {"ndarray": dict(packed)} | {"Tensor": dict(packed)}:
+                value = arrays.unpack(packed)
+            case _:
+                raise ValueError("no container")
+        self._share(number, value)
+        return value
+
+    def _changes(self) -> list:
+        told = []
+        for number, shared in list(self.shared.items()):
+            if not arrays.same(shared.value, shared.seen):
+                shared.seen = arrays.snapshot(shared.value)
+                told.append([number, self._content(shared.value)])
+        return told
+
+    def _change(self, number: Any, content: Any) -> None:
+        shared = self.shared.get(number)
+        if shared is None:
+            raise Gone("broken", "it changes what it never had")
+        value = shared.value
+        if type(value) is list and type(content) is list:
+            value[:] = [self.decode(item, 1) for item in content]
+        elif type(value) is dict and type(content) is list:
+            fresh = {self.decode(k, 1): self.decode(v, 1) for k, v in content}
+            value.clear()
+            value.update(fresh)
+        elif type(content) is dict:
+            arrays.refill(value, content)
+        shared.seen = arrays.snapshot(value)
+
+    def _remote(self, number: int, kind: str, text: str) -> Remote:
+        """The one stand-in for an object of the other side; its type is called like its own."""
+        if number not in self.theirs:
+            module, _, name = kind.partition(":")
+            made = type(name or "object", (Remote,), {"__module__": module})
+            self.theirs[number] = made(self, number, text)
+        return self.theirs[number]
+
+
+class Remote:
+    """An object of the other side. What is asked of it is asked there."""
+
+    def __init__(self, peer: Codec, number: int, text: str):
+        object.__setattr__(self, "_peer", peer)
+        object.__setattr__(self, "_number", number)
+        object.__setattr__(self, "_text", text)
+        object.__setattr__(self, "_methods", {})
+
+    def _ask(self, verb: str, *arguments: Any, **names: Any) -> Any:
+        peer: Codec = object.__getattribute__(self, "_peer")
+        return peer.ask(
+            verb,
+            on=object.__getattribute__(self, "_number"),
+            **{"with": [peer.encode(a) for a in arguments]},
+            names={name: peer.encode(value) for name, value in names.items()},
+        )
+
+    def __call__(self, *arguments: Any, **names: Any) -> Any:
+        return self._ask("call", *arguments, **names)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        methods = object.__getattribute__(self, "_methods")
+        if name not in methods:
+            found = self._ask("get", name)
+            if type(found).__qualname__ != "method":
+                return found
+            methods[name] = found
+        return methods[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._ask("set", name, value)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._ask("item", key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._ask("put", key, value)
+
+    def __len__(self) -> int:
+        return self._ask("len")
+
+    def __iter__(self) -> Any:
+        return self._ask("iter")
+
+    def __next__(self) -> Any:
+        return self._ask("next")
+
+    def __contains__(self, item: Any) -> bool:
+        return self._ask("in", item)
+
+    def __bool__(self) -> bool:
+        return self._ask("bool")
+
+    def __repr__(self) -> str:
+        return object.__getattribute__(self, "_text")
