@@ -33,8 +33,7 @@ pool_film(slabs, step=1, title="The memory is full, and C waits")
 
 # %% [markdown]
 # Each small box is a **slot**: room for the notes on one token. A strong box is written. A pale one
-# is held and will be written, a hatched one is held and never will be. (The groups of four: in
-# a moment.)
+# is held and will be written, a hatched one is held and never will be.
 #
 # The server works in **steps**: in each, the model runs once and every running request gets its
 # next token. Below, every step is a column; stripes and dots there only tell B and C from A. Move
