@@ -102,8 +102,9 @@ class KVManager(KVBlocks):
         """The child gets the parent's table, a list of its own, and shares every block.
 
         Takes no block: each block counts one owner more. An entry of -1 stays -1 (it marks a block
-        that was given back; lesson 09). What is computed of the parent is computed of the child.
-        Returns the copies to make before the next write: none, as `grow` copies when it must.
+        that was given back; lesson 09). The child's counts, num_computed_tokens and
+        num_cached_tokens, are its parent's. Returns the copies to make before the next write: an
+        empty list, as `grow` copies when it must.
         ValueError, and nothing changed, if the child has a table already.
         """
         if child.request_id in self.tables:

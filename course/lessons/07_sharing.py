@@ -7,7 +7,7 @@
 #   - say which blocks of a new prompt can be taken from the cache, and why the hashes are chained
 #   - say which cached block goes first when memory is short
 #   - read a hit-rate curve, and say when sharing brings nothing
-# builds: [KVManager, hash_blocks, PrefixCache]
+# builds: [KVManager, hash_blocks, PrefixCache, FreeList]
 # ---
 
 # %% [markdown]

@@ -506,6 +506,16 @@ MANAGER = Answers(
     """,
     shown="only the block of the last token is looked at",
     shown_part="grow",
+    equivalent={
+        "KVManager.grow: shared = [logical_block for logical_block in range(first_written, "
+        "min(num_blocks_wanted, num_blocks_held)) if self.pool.ref_count(table[logical_block]) > "
+        "1] -> shared = [logical_block for logical_block in range(first_written, "
+        "min(num_blocks_held, num_blocks_wanted)) if self.pool.ref_count(table[logical_block]) > "
+        "1]": "the smaller of two numbers, in either order",
+        "KVManager.grow: num_new = max(0, num_blocks_wanted - num_blocks_held) -> num_new = "
+        "max(num_blocks_wanted - num_blocks_held, 0)": "the larger of two numbers, in either order",
+        "KVManager.grow: if num_new: -> if True:": "allocating 0 blocks adds nothing",
+    },
 )
 
 # ---- 7.2 ----------------------------------------------------------------------------------------
@@ -1262,6 +1272,12 @@ CACHE = Answers(
     """,
     shown="a hash that is found is taken to prove all before it",
     shown_part="longest_hit",
+    equivalent={
+        "PrefixCache.longest_hit: block_hashes = block_hashes[:max(0, num_tokens - 1) // "
+        "block_size] -> block_hashes = block_hashes[:max(num_tokens - 1, 0) // block_size]": (
+            "the larger of two numbers, in either order"
+        ),
+    },
 )
 
 # ---- 7.5 ----------------------------------------------------------------------------------------
