@@ -22,15 +22,24 @@ for action, name, size in example.ARENA_TRACE:
 # You may keep runs and holes in another way: the check looks at what the methods return, at `holes`
 # and at `num_free`.
 
+# %% [markdown]
+# This is the search that your arena used:
+
+# %%
+import inspect
+
+print(inspect.getsource(arena.first_fit))
+
 # %% [markdown] exercise="3.2"
-# First fit is given. Write the other search. An arena with `fit="best"` asks it for the hole.
+# Write the other one. An arena with `fit="best"` asks it for the hole.
 
 # %% [markdown] exercise="3.3"
 # The share outside the longest hole does not know what is asked for. This measure does. To a short
 # request many holes are no harm; to a long one a single border may be too many.
 
 # %% [markdown]
-# The holes of the running example, seen by requests of different lengths:
+# The holes of the running example, seen by requests of different lengths. Longer is not always
+# worse: what counts is what is left over in each hole.
 
 # %%
 holes = [(0, 5), (33, 4)]
@@ -41,16 +50,16 @@ for request_size in (1, 2, 3, 4, 5, 6, 8):
           f"{100 * outside:.1f} %")  # fmt: skip
 
 # %% [markdown] exercise="3.4"
-# Make a first-fit arena of 64 slots refuse a request although as many slots are free: a list of
-# calls of which the last is refused. Make it the smallest: as few calls as possible, and, when it
-# is refused, as few slots in use as possible.
+# Make a first-fit arena of 64 slots, empty at the start, refuse a request although as many slots
+# are free: a list of calls of which the last is refused. Make it the smallest: as few calls as
+# possible, and, when it is refused, as few slots in use as possible.
 
 # %% [markdown]
 # ## A release that goes wrong
 #
 # Here is another way to keep an arena: one list of **pieces**, runs and holes alike, in address
-# order. What is next to what can then be read off the list. This function gives a run back. It has
-# run all day in the example above, and it is wrong.
+# order. What is next to what can then be read off the list. This function gives a run back. It
+# gets through the day of the running example, and it is wrong.
 
 
 # %%
@@ -84,8 +93,7 @@ for place in (0, 2, 1):
 # %% [markdown]
 # ## What compaction costs
 #
-# Compaction slides all runs to the low end. The holes are free to close. What is copied is
-# everything above them.
+# Compaction slides all runs to the low end. It is not the holes that are copied.
 
 # %% [markdown] exercise="3.7"
 # Before you measure it: 16 runs of 4 slots fill an arena. Some leave, drawn at random, and then it
@@ -99,10 +107,9 @@ for place in (0, 2, 1):
 # %%
 from random import Random
 
-random, days = Random(3), 1000
 for leaving in (1, 2, 4, 8):
-    copied = used = 0
-    for _ in range(days):
+    random, copied, used = Random(3), 0, 0
+    for _ in range(1000):
         memory = arena.Arena(64)
         offsets = [memory.allocate(4) for _ in range(16)]
         for offset in random.sample(offsets, leaving):

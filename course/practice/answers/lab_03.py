@@ -210,6 +210,11 @@ ARENA = Answers(
             edit=(("        self.num_free += size\n", ""),),
         ),
         Mistake(
+            "slots that are handed out are still counted as free",
+            "`num_free` is the sum of the holes at any time.",
+            edit=(("        self.num_free -= size\n", ""),),
+        ),
+        Mistake(
             "a freed run is still on record",
             "Freed a second time, it would give back slots that are somebody else's by now. Take "
             "it out of `_runs`.",
@@ -798,8 +803,8 @@ def _failing(told: str, place: int) -> str:
 FAULT = Answers(
     mistakes=(
         Mistake(
-            "a release between two holes is tried, as in the lesson",
-            "That one is done right: there is a piece on either side. Where is there none?",
+            "a run in the middle is released, as in the lesson",
+            "There is a piece on either side of it. Where is there none? Places count from 0.",
             code=_failing("5 28:A 4 27:B", 1),
         ),
         Mistake(
@@ -818,11 +823,6 @@ FAULT = Answers(
             "It is taken out of the list before the function looks to the other side. Let a run "
             "stand between.",
             code=_failing("5:v 59", 0),
-        ),
-        Mistake(
-            "places are counted from 1",
-            "The first piece has place 0.",
-            code=_failing("5:v 28:A 31", 1),
         ),
         Mistake(
             "a free piece is released",
@@ -853,7 +853,7 @@ FAULT = Answers(
 
     The arena of the running example never shows it: B lies at its end all day.
     """,
-    shown="a release between two holes is tried, as in the lesson",
+    shown="a run in the middle is released, as in the lesson",
 )
 
 # ---- 3.6 ----------------------------------------------------------------------------------------
@@ -1172,7 +1172,7 @@ _WRONG = {
         "holes": "Nobody waits, so nobody finds the free slots too short, and external is 0.",
         "full": "A fifth of the pool holds tokens, and a whole slab is free for the next one.",
         "reservation": "Most of it is held for nothing, true, and it will hurt on a busy day. "
-        "Today nobody waits: more memory in fewer hands would not start one more request.",
+        "Today nobody waits: with shorter ones not one more request would run.",
     },
     "Q": {
         "quiet": _WAIT,
@@ -1250,7 +1250,7 @@ DIAGNOSES = Answers(
     why="""
     - **P**: nobody waits. Three quarters of what it holds are empty, which is worth knowing and not
       what ails it.
-    - **Q** and **U**: somebody waits, and the free slots suffice, in one piece. So it is not the
+    - **Q** and **U**: somebody waits, and the free slots suffice: none is external. It is not the
       memory. Q has long, empty slabs besides, and shortening them would not start one more request.
     - **R**: the free slots would suffice and are in pieces.
     - **S** and **T**: too few are free. In S what is held is live, and only more memory helps, or

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from course.memory.arena import Arena
-from course.practice.compare import Parting, Tolerance
+from course.practice.compare import Parting
 from course.practice.exercise import Exercise, Inputs, Probe
 from course.practice.guard import Unusable, attempt
 
@@ -27,17 +27,28 @@ def play_arena(arena_class: Any, inputs: Inputs) -> list[dict[str, Any]]:
     for action, who, *rest in inputs["operations"]:
         if action == "allocate":
             result = attempt(lambda rest=rest: arena.allocate(rest[0]), ValueError)
-            came = offsets[who] = result.get("returned")
-            came = result.get("raised", "refused" if came is None else came)
+            at = offsets[who] = result.get("returned")
+            came = result.get("raised", "refused" if at is None else f"offset {at!r}")
         elif isinstance(who, str) and offsets.get(who) is None:
             came = "it was refused"
         else:
             at = offsets[who] if isinstance(who, str) else who
             result = attempt(lambda at=at: arena.free(at), ValueError)
-            came = result.get("raised", "done")
-        entry = {"what came of it": came, "holes": arena.holes, "free slots": arena.num_free}
+            came = result.get("raised", "no error")
+        entry = {
+            "what came of it": came,
+            "holes": _told_holes(arena.holes),
+            "free slots": arena.num_free,
+        }
         log.append(entry)
     return log
+
+
+def _told_holes(holes: Any) -> str:
+    """In words, so that a difference is shown with all that is around it."""
+    if type(holes) is not list or any(type(hole) is not tuple for hole in holes):
+        raise Unusable(f"holes is {holes!r}, not a list of (offset, size)")
+    return ", ".join(f"({', '.join(map(repr, hole))})" for hole in holes) or "none"
 
 
 def _operation(operation: list) -> str:
@@ -209,10 +220,9 @@ ARENA = Exercise(
             _arena(64, "v 5", "A 28", "w 4", "B 27"),
         ),
         _arena_probe(
-            "the first hole that is long enough is cut",
-            _apart,
-            _arena(64, "v 5", "A 28", "w 4", "B 27", "-w", "-v", "C 3"),
-            _arena(14, "p 4", "q 1", "r 6", "s 1", "t 2", "-p", "-r", "-t", "x 2"),
+            "free slots in pieces do not make a run: None, and nothing changes",
+            _pieces,
+            _arena(64, *DAY, "C 8"),
         ),
         _arena_probe(
             "a hole can be taken to its last slot, and is then gone",
@@ -220,9 +230,10 @@ ARENA = Exercise(
             _arena(64, "v 5", "A 28", "w 4", "B 27", "-w", "C 4"),
         ),
         _arena_probe(
-            "free slots in pieces do not make a run: None, and nothing changes",
-            _pieces,
-            _arena(64, *DAY, "C 8"),
+            "the first hole that is long enough is cut",
+            _apart,
+            _arena(64, "v 5", "A 28", "w 4", "B 27", "-w", "-v", "C 3"),
+            _arena(14, "p 4", "q 1", "r 6", "s 1", "t 2", "-p", "-r", "-t", "x 2"),
         ),
         _arena_probe(
             "holes stand in address order, whoever leaves first",
@@ -249,7 +260,7 @@ ARENA = Exercise(
             cases=4,
         ),
         _arena_probe(
-            "what has left is given out again, for hours",
+            "what has left is given out again",
             _churn,
             _arena(64, *DAY, "-A", "C 8"),
         ),
@@ -377,11 +388,8 @@ BEST_FIT = Exercise(
 def _share(unusable_share: Any, inputs: Inputs) -> Any:
     holes = [(offset, size) for offset, size in inputs["holes"]]
     share = unusable_share(holes, inputs["request_size"])
-    return float(share) if type(share) is int else share
-
-
-def _refuse_share(unusable_share: Any, inputs: Inputs) -> Any:
-    return attempt(lambda: _share(unusable_share, inputs), ValueError)
+    share = float(share) if type(share) is int else share
+    return round(share, 9) if type(share) is float else share  # the order of sums is theirs
 
 
 def _holes(sizes: list[int], request_size: int, between: int = 3) -> Inputs:
@@ -449,7 +457,6 @@ SHARE = Exercise(
             make=_mixed,
             cases=12,
             describe=_describe_holes,
-            tolerance=Tolerance(0, 1e-9),
         ),
         Probe(
             "a hole can take several requests",
@@ -457,7 +464,6 @@ SHARE = Exercise(
             examples=(_holes([9], 4), _holes([7, 10], 3)),
             make=_long_holes,
             describe=_describe_holes,
-            tolerance=Tolerance(0, 1e-9),
         ),
         Probe(
             "nothing is lost in whole multiples",
@@ -466,7 +472,6 @@ SHARE = Exercise(
             make=_multiples,
             cases=4,
             describe=_describe_holes,
-            tolerance=Tolerance(0, 1e-9),
         ),
         Probe(
             "all is lost when no hole is long enough",
@@ -475,14 +480,12 @@ SHARE = Exercise(
             make=_all_short,
             cases=4,
             describe=_describe_holes,
-            tolerance=Tolerance(0, 1e-9),
         ),
         Probe(
             "nothing free, nothing lost",
             _share,
             examples=(_holes([], 8),),
             describe=_describe_holes,
-            tolerance=Tolerance(0, 1e-9),
         ),
     ),
 )
@@ -524,7 +527,9 @@ def _call(call: Any) -> Call:
 
 
 def _told(call: Call) -> str:
-    return f"allocate {call[1]} ({call[2]} slots)" if call[0] == "allocate" else f"free {call[1]}"
+    if call[0] == "free":
+        return f"free {call[1]}"
+    return f"allocate {call[1]} ({call[2]} slot{'' if call[2] == 1 else 's'})"
 
 
 def _driven(calls: list[Call]) -> tuple[list[tuple[int, int]], int, int | None]:
@@ -553,7 +558,9 @@ def _is_refused(answer: Any, inputs: Inputs) -> str:
     holes, _, offset = _driven(calls)
     if offset is None:
         return "the last call is refused"
-    return f"{_told(calls[-1])} is granted: the hole at {offset} has {dict(holes)[offset]} slots"
+    size = dict(holes)[offset]
+    where = "the end of the arena" if offset + size == SLOTS else f"offset {offset}"
+    return f"{_told(calls[-1])} is granted: the hole at {where} has {size} slots"
 
 
 def _has_room(answer: Any, inputs: Inputs) -> str:
@@ -581,8 +588,8 @@ def _is_shortest(answer: Any, inputs: Inputs) -> str:
         ):
             if _refuses_with_room(fewer):
                 gone = _told(calls[left_out])
-                gone = gone if len(fewer) == len(calls) - 1 else f"all calls for {name}"
-                return f"{len(calls)} calls, and without {gone} it is refused as well"
+                gone = gone if len(fewer) == len(calls) - 1 else f"those for {name}"
+                return f"{len(calls)} calls; without {gone} the last one is refused as well"
     return f"{len(calls)} calls; fewer will do, with other sizes"
 
 
@@ -626,7 +633,7 @@ REFUSAL = Exercise(
             ("a first-fit arena of 64 slots refuses the last call", _is_refused),
             ("it has as many slots free as the last call asks for", _has_room),
             ("no shorter list of calls would do", _is_shortest),
-            ("with no fewer slots in use would it be refused", _uses_least),
+            ("no fewer slots in use would do", _uses_least),
         )
     ),
 )
@@ -693,7 +700,18 @@ def _shows_fault(answer: Any, inputs: Inputs) -> str:
     _wrong_release(after, place)
     if _broken_promise(before, place, after):
         return "the release above goes wrong"
-    return f"the release above does it right; it leaves {after}"
+    return f"the release above does it right: {_which(before, place)}"
+
+
+def _which(pieces: list[Piece], place: int) -> str:
+    """Which of the cases that go well this is."""
+    if place == len(pieces) - 1:
+        return "the last piece leaves" if place else "the only piece leaves"
+    if place:
+        return "a piece in the middle leaves"
+    if len(pieces) == 2 and pieces[1][1] is None:
+        return "the first piece leaves, and the hole after it is the last piece"
+    return "the first piece leaves, and the last one is in use"
 
 
 def _is_small(answer: Any, inputs: Inputs) -> str:
@@ -737,7 +755,19 @@ FAULT = Exercise(
 def _release(release_run: Any, inputs: Inputs) -> dict[str, Any]:
     pieces = [(size, owner) for size, owner in inputs["pieces"]]
     result = attempt(lambda: release_run(pieces, inputs["place"]), ValueError)
-    return {"what came of it": result.get("raised", "done"), "the pieces": pieces}
+    came = result.get("raised", "no error")
+    return {"what came of it": came, "the pieces afterwards": _told_pieces(pieces)}
+
+
+def _told_pieces(pieces: list) -> str:
+    """In words, so that a difference is shown with all that is around it."""
+    told = []
+    for piece in pieces:
+        if type(piece) is not tuple or len(piece) != 2:
+            raise Unusable(f"{piece!r} stands in the list afterwards; a piece is (slots, owner)")
+        size, owner = piece
+        told.append(f"hole {size!r}" if owner is None else f"{owner} {size!r}")
+    return f"[{', '.join(told)}]"
 
 
 def _pieces_of(words: str, place: int) -> Inputs:
@@ -750,15 +780,11 @@ def _pieces_of(words: str, place: int) -> Inputs:
 
 
 def _describe_release(inputs: Inputs) -> str:
-    told = ", ".join(
-        f"{owner} {size}" if owner else f"hole {size}" for size, owner in inputs["pieces"]
-    )
-    return f"[{told}], release place {inputs['place']}"
+    pieces = [(size, owner) for size, owner in inputs["pieces"]]
+    return f"{_told_pieces(pieces)}, release place {inputs['place']}"
 
 
 def _place_release(parting: Parting, inputs: Inputs) -> str:
-    if len(parting.path) > 1:
-        return f"piece {parting.path[1]} afterwards"
     return str(parting.path[0]) if parting.path else ""
 
 
@@ -898,7 +924,7 @@ def measured_moved_share(leaving: int, days: int = 1000) -> float:
 def _near(answer: Any, inputs: Inputs) -> str:
     leaving = inputs["leaving"]
     guess = answer.get(leaving) if type(answer) is dict else None
-    if type(guess) not in (int, float):
+    if not isinstance(guess, int | float) or isinstance(guess, bool):
         raise Unusable(f"there is no number for {leaving}: {{1: ..., 2: ..., 4: ..., 8: ...}}")
     measured = measured_moved_share(leaving)
     if abs(guess - measured) <= 0.05:
@@ -971,7 +997,7 @@ def _diagnosis(answer: Any, inputs: Inputs) -> str:
     said = answer.get(server) if type(answer) is dict else None
     if said is None:
         raise Unusable(f"there is no diagnosis for server {server}: one of {', '.join(CAUSES)}")
-    if said not in CAUSES:
+    if type(said) is not str or said not in CAUSES:
         raise Unusable(f"{said!r} is no diagnosis; one of {', '.join(CAUSES)}")
     return f'you say "{said}"'
 
