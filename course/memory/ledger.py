@@ -95,10 +95,12 @@ def take_ledger(
 ) -> Ledger:
     """The ledger of a pool of ``pool_tokens`` slots and the requests that hold parts of it.
 
+    A request may hold fewer slots than it will have tokens, when it gets them little by little.
+
     ``next_need`` is the number of slots that the next waiting request asks for (None: nobody
     waits) and ``next_fits`` says whether it could have them now. When it could not, although as
     many are free, then every free slot counts as external: the memory is there, in pieces too
-    small. When too few are free, the pool is simply full.
+    small. When too few are free, the pool is simply full. ValueError: more is held than there is.
 
     >>> take_ledger(64, [Holding(9, 28, 32), Holding(5, 27, 32)])
     Ledger(live=14, reserved=41, internal=9, external=0, free=0)

@@ -31,7 +31,15 @@ class SlabAllocator:
         return {request: slab * self.max_model_len for request, slab in self._slab_of.items()}
 
     def reserve(self, request_id: str) -> int | None:
-        """The first slot of a slab that is now this request's; None when no slab is free."""
+        """The first slot of a slab that is now this request's; None when no slab is free.
+
+        Any free slab will do. A request that gets None holds nothing, and may ask again later.
+        ValueError: it holds a slab already.
+
+        >>> slabs = SlabAllocator(pool_tokens=64, max_model_len=32)  # slabs begin at 0 and at 32
+        >>> [slabs.reserve("A"), slabs.reserve("B"), slabs.reserve("C")]
+        [0, 32, None]
+        """
         if request_id in self._slab_of:
             raise ValueError(
                 f"Request {request_id!r} already holds a slab: release it before it reserves again."
@@ -43,7 +51,10 @@ class SlabAllocator:
         return slab * self.max_model_len
 
     def release(self, request_id: str) -> None:
-        """Give the request's slab back."""
+        """Give the request's slab back, for anybody to have.
+
+        ValueError, and nothing has changed: the request holds no slab.
+        """
         self.first_slot(request_id)
         insort(self._free, self._slab_of.pop(request_id))
 
