@@ -7,7 +7,7 @@
 #   - follow a scheduler's step and tell who gets tokens, who waits and who loses their blocks
 #   - cost a preemption by recomputing and by swapping
 #   - say when a tenfold gain over static batching is real, and when there is none
-# builds: [Scheduler]
+# builds: [preempt_newest, serve_running, admit_waiting, update_requests]
 # ---
 
 # %% [markdown]

@@ -374,6 +374,39 @@ SERVE = Answers(
             edit=(("        step.copies += copies\n", ""),),
         ),
         Mistake(
+            "an empty list of copies is taken for no room",
+            "`[]` is good news: there is room, and nothing to copy. Only None means no room: ask "
+            "`is None`.",
+            edit=((f"(copies := {_GROW}) is None:", f"not (copies := {_GROW}):"),),
+        ),
+        Mistake(
+            "`while not copies` throws everybody out, the request itself as well",
+            "`grow` gave `[]`, which means room and nothing to copy. Only None means no room: ask "
+            "`is None`. And stop when the victim is the request itself.",
+            code=_serving("""
+            num_served = 0
+            while num_served < len(scheduler.running) and budget > 0:
+                request = scheduler.running[num_served]
+                start = request.num_computed_tokens
+                num_tokens = min(request.num_tokens - start, budget)
+                copies = scheduler.kv_manager.grow(request, start + num_tokens)
+                while not copies:
+                    step.preempted.append(preempt_newest(scheduler))
+                    copies = scheduler.kv_manager.grow(request, start + num_tokens)
+                step.copies += copies
+                step.scheduled.append((request, start, num_tokens))
+                budget -= num_tokens
+                num_served += 1
+            return budget
+            """),
+        ),
+        Mistake(
+            "each list of copies is put in as one entry",
+            "step.copies is one list of pairs (source, destination) for the whole step: `+=` or "
+            "`extend`, not `append`.",
+            edit=(("step.copies += copies", "step.copies.append(copies)"),),
+        ),
+        Mistake(
             "rows of no tokens are written when the budget is spent",
             "A row must compute something. Stop when nothing is left.",
             edit=((" and budget > 0", ""),),
@@ -595,7 +628,7 @@ ADMIT = Answers(
         Mistake(
             "nothing is ever split when chunks are turned off",
             "A preempted request may have outgrown the whole budget. It would wait for ever; "
-            "`config.may_split` knows.",
+            "`config.may_split` knows, if you ask it for all that is wanted.",
             edit=(("not config.may_split(num_wanted)", "not config.chunked_prefill"),),
         ),
         Mistake(
@@ -638,6 +671,15 @@ ADMIT = Answers(
             "Its output had keys and values, too, and they are gone. num_tokens counts prompt and "
             "output.",
             edit=((_WANTED, "num_wanted = request.num_prompt_tokens - num_cached"),),
+        ),
+        Mistake(
+            "the head of the queue is taken off before it is asked for",
+            "If it does not fit it must stay where it was. Look at `waiting[0]`, and take it off "
+            "when it has been admitted.",
+            edit=(
+                ("request = scheduler.waiting[0]", "request = scheduler.waiting.popleft()"),
+                ("running.append(scheduler.waiting.popleft())", "running.append(request)"),
+            ),
         ),
         Mistake(
             "the status stays as it was",
@@ -814,6 +856,20 @@ UPDATE = Answers(
             "nothing is published",
             "Then the prefix cache stays empty, and everybody computes the common beginning again.",
             edit=((_PUBLISH, ""),),
+        ),
+        Mistake(
+            "blocks are published last",
+            "Who has ended by then has given its table back. Publish a row as soon as it is "
+            "counted.",
+            edit=(
+                (_PUBLISH, ""),
+                (
+                    "    return finished",
+                    "    for request, *_ in step.scheduled:\n"
+                    "        scheduler.kv_manager.publish(request)\n"
+                    "    return finished",
+                ),
+            ),
         ),
         Mistake(
             "blocks are published when a request gets a token",

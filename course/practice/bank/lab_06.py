@@ -167,7 +167,10 @@ def _describe_day(day: Inputs) -> str:
     told = ", ".join(f"{name} {prompt}+{output}" for name, prompt, output in day["requests"])
     size = f"{day['pool']} blocks of {day['block_size']}"
     budgets = day.get("budgets", [])
-    more = [f"budget {' '.join(map(str, budgets))} .." if budgets else f"budget {day['budget']}"]
+    told_budgets = f"budgets {', '.join(map(str, budgets))}, ..."
+    more = [told_budgets if budgets else f"budget {day['budget']}"]
+    door = {n: tokens for n, tokens in day.get("admission", {}).items() if tokens}
+    more += [f"{tokens} for the door in round {n}" for n, tokens in door.items()]
     more += [f"{day['seats']} seats"] if day["seats"] < 8 else []
     more += ["no chunks"] if not day.get("chunked", True) else []
     more += [f"watermark {day['watermark']}"] if day.get("watermark") else []
@@ -350,9 +353,9 @@ PREEMPT = Exercise(
             "the newest leaves, for the front of the queue", "what it returns", "running", "waiting"
         ),
         _preempt_probe("its blocks are free", "free blocks", "blocks held"),
-        _preempt_probe("no token is lost, and none counts as computed", "its tokens",
-                       "computed tokens"),
-        _preempt_probe("status and counters are right", "its status",
+        _preempt_probe("no token is lost, and none counts as computed", "what it returns",
+                       "its tokens", "computed tokens"),
+        _preempt_probe("status and counters are right", "what it returns", "its status",
                        "preemptions of the request", "preemptions in all"),
         _preempt_probe("one after the other", "what it returns", "running", "waiting",
                        "blocks held", "preemptions in all", times=2),
@@ -434,6 +437,7 @@ def _serving_probe(behaviour: str, make: Any, *examples: Inputs, **more: Any) ->
         play_serving,
         examples=examples,
         make=make,
+        cases=4,
         describe=_describe_day,
         place=_place_day,
         **more,
@@ -565,6 +569,7 @@ def _admission_probe(behaviour: str, make: Any, *examples: Inputs, **more: Any) 
         play_admission,
         examples=examples,
         make=make,
+        cases=4,
         describe=_describe_day,
         place=_place_day,
         **more,
@@ -704,6 +709,7 @@ def _update_probe(behaviour: str, make: Any, *examples: Inputs, **more: Any) -> 
         play_update,
         examples=examples,
         make=make,
+        cases=4,
         describe=_describe_day,
         place=_place_day,
         **more,
@@ -873,6 +879,8 @@ def _answers_differ(answer: Any, inputs: Inputs) -> str:
 
 def _smallest(answer: Any, inputs: Inputs) -> str:
     num_blocks, requests = _day_of(answer)
+    if _answers_differ(answer, inputs) != "the answers differ":
+        return "first a day that goes wrong"
     total = sum(map(sum, requests))
     if len(requests) > 2:
         return f"{len(requests)} requests: fewer are enough"
