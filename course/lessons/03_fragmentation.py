@@ -40,8 +40,9 @@ playground = arena_playground(trace)
 # %%
 from course.memory import Arena, play
 
-arena = Arena(POOL_TOKENS)
+arena, offsets = Arena(POOL_TOKENS), {}
 for event in play(arena, ARENA_TRACE):
+    offsets[event.name] = event.offset
     where = "refused" if event.offset is None else f"at {event.offset}"
     print(f"{event.action:8} {event.name:14} {event.size:3} slots {where:8}"
           f" free {event.num_free:2}, longest {event.largest_hole}")  # fmt: skip
@@ -57,8 +58,7 @@ from course.show import predict
 guess_holes = predict("A lies between two holes. How many holes once A has left?", [1, 2, 3])
 
 # %%
-a_at = 5  # A's offset, printed above
-arena.free(a_at)
+arena.free(offsets["A"])
 hole_after = arena.holes[0]
 print("holes after A has left:", arena.holes)
 guess_holes.measured(len(arena.holes), "neighbours merge")
@@ -73,8 +73,8 @@ print("C gets offset", arena.allocate(refusal.size))
 # ## Two kinds of fragmentation
 #
 # Fragmentation is memory that is lost to the way it is handed out. Lesson 02 met the inner kind.
-# Here are both, at a moment when A has written {{ written[A] }} tokens and B {{ written[B] }}. In
-# slabs C waits; in the arena C waits.
+# Here are both, two steps on, when A has written {{ written[A] }} tokens and B {{ written[B] }}. In
+# slabs C waits, and in the arena C waits, too.
 
 # %%
 from course.memory import Holding, take_ledger
@@ -89,35 +89,66 @@ in_arena = take_ledger(POOL_TOKENS, exact, next_need=refusal.size, next_fits=Fal
 _ = waste_ledger({"slab": in_slabs, "arena": in_arena})
 
 # %%
-print("slab  internal:", in_slabs.internal, " external:", in_slabs.external)
-print("arena internal:", in_arena.internal, " external:", in_arena.external)
+print("slots  slab internal: ", in_slabs.internal, " external:", in_slabs.external)
+print("slots  arena internal:", in_arena.internal, " external:", in_arena.external)
 
 # %% [markdown]
 # - **Internal fragmentation** is inside a reservation: the request holds slots that it never
-#   writes. Slabs lose {{ in_slabs.internal }} so.
+#   writes. Slabs lose {{ in_slabs.internal }} slots so.
 # - **External fragmentation** is between reservations: slots are free, and in pieces too short for
-#   whoever waits. The arena loses {{ in_arena.external }} so.
+#   whoever waits. The arena loses {{ in_arena.external }} slots so.
 #
-# Exact lengths have not saved these slots (the example is made so that the two numbers agree). They
-# have moved outside, where they even look free. And the largest part of both bars, reserved for
-# later, has not changed.
+# Exact lengths have not saved these slots (the example is made so that the numbers agree). They
+# have moved outside, where they look free. And the largest part, reserved for later, is unchanged.
+
+# %% [markdown]
+# ## Three ways to search
+#
+# An arena chooses a hole. So far it went by the first of these rules:
+#
+# - **First fit** takes the first hole that is long enough.
+# - **Best fit** takes the shortest that is. It leaves long holes whole, and crumbs.
+# - A **buddy allocator** rounds each size up to a power of two and cuts the arena in halves, and
+#   halves of halves. A freed half merges with its free twin. Holes stay useful; the rounding is
+#   paid inside.
+#
+# The same events:
+
+# %%
+from course.memory import BuddyArena
+
+for name, fresh in (("first fit", Arena(POOL_TOKENS)), ("best fit", Arena(POOL_TOKENS, "best")),
+                    ("buddy", BuddyArena(POOL_TOKENS))):  # fmt: skip
+    events = [e for e in play(fresh, ARENA_TRACE) if e.action == "allocate"]
+    out = [f"{e.name} ({e.size} asked, {e.num_free} left)" for e in events if e.offset is None]
+    print(f"{name:9} refuses: {', '.join(out)}")
+
+# %%
+buddy = BuddyArena(POOL_TOKENS)
+size_of_a, size_of_b = A.total_tokens, B.total_tokens
+held_by_a = buddy.held(buddy.allocate(size_of_a))
+
+# %% [markdown]
+# Best fit has no better hole to choose. The buddy refuses B, not C: it rounded A's
+# {{ size_of_a }} slots up to {{ held_by_a }}, and B's {{ size_of_b }} too.
 
 # %% [markdown]
 # ## How often?
 #
-# Our arena was built to fail. Now a random stream: sizes drawn evenly, departures in any order. The
-# load says how much all who want to be there would need, as a share of the arena. At which load do
-# refusals with room to spare begin?
+# Our arena was built to fail. Now a random stream: sizes drawn evenly around a mean, departures in
+# any order, so many requests that want to be in at a time. The **load** is what these would need
+# together, as a share of the arena. "Refused with room to spare" means: enough slots were free, and
+# no hole was long enough. At which load does that begin?
 
 # %%
 loads = ["below 50 %", "between 50 and 75 %", "only above 75 %"]
 guess_load = predict("At which load is one request in 100 refused with room to spare?", loads)
 
 # %%
-from course.memory import BuddyArena, random_operations
+from course.memory import random_operations
 
-SIZE, MEAN = 1024, 64
-ALIVE = (4, 6, 8, 9, 10, 12, 14, 16)
+SIZE, MEAN = 1024, 64  # slots of the arena, slots of a request on average
+ALIVE = (4, 6, 8, 9, 10, 12, 14, 16)  # requests that want to be in at a time
 
 
 def refused(make, alive):
@@ -157,39 +188,19 @@ for name, (room, every) in full.items():
 # With first fit at full load, {{ share_with_room:.0f }} % of the refusals happen with enough slots
 # free. In this stream "out of memory" nearly always means "out of long holes".
 #
-# At full load the buddy has the lowest line, and that is no merit: look at its refusals in all.
-# Why?
+# At full load the buddy has the lowest line, and that is no merit: it refuses the most in all. It
+# rounds up, so it is really full sooner.
 
 # %% [markdown]
-# ## Three ways to search
+# ## The same with real lengths
 #
-# - **First fit** takes the first hole that is long enough.
-# - **Best fit** takes the shortest that is. It leaves long holes whole, and crumbs.
-# - A **buddy allocator** rounds every size up to a power of two and cuts the arena in halves, and
-#   halves of halves. A freed half merges with its twin, if that is free. Quick, and the holes stay
-#   useful, but the rounding is paid inside.
-#
-# The running example again, the same events:
-
-# %%
-for name, fresh in (("first fit", Arena(POOL_TOKENS)), ("best fit", Arena(POOL_TOKENS, "best")),
-                    ("buddy", BuddyArena(POOL_TOKENS))):  # fmt: skip
-    events = [e for e in play(fresh, ARENA_TRACE) if e.action == "allocate"]
-    out = [f"{e.name} ({e.size} asked, {e.num_free} left)" for e in events if e.offset is None]
-    print(f"{name:9} refuses: {', '.join(out)}")
-
-# %% [markdown]
-# The buddy refuses B, not C: it rounded A's {{ size_of_a }} slots up to {{ held_by_a }}, and B's
-# {{ size_of_b }} too. Now the three on real lengths: conversations on Azure, every length known in
-# advance, a queue that never empties.
+# Conversations on Azure, every length known in advance, a queue that never empties: everybody waits
+# from the start, and whoever fits next comes in. Two more memories run along, for later.
 
 # %%
 from course.memory import Contiguous, make_policy, simulate
 from course.workload import make_requests, mix
 
-buddy = BuddyArena(POOL_TOKENS)
-size_of_a, size_of_b = A.total_tokens, B.total_tokens
-held_by_a = buddy.held(buddy.allocate(size_of_a))
 chats = mix("azure_conv_2023")
 requests = make_requests(chats.sample(2000, seed=4))
 limit, pool_tokens = 4096, 65_536
@@ -208,12 +219,12 @@ _ = waste_ledger({name: runs[name].sustained for name in ("slab", *arenas)})
 # %%
 from course.show import table
 
-rows = [("memory", "running together", "steps for all", "steps in which bytes sufficed, %")]
+rows = [("memory", "running together", "steps for all", "stuck, % of the steps")]
 for name in ("slab", *arenas):
     run = runs[name]
     stuck = round(100 * run.stuck_share)
     rows.append((name, round(run.sustained_batch, 1), run.num_steps, stuck))
-table(rows, "Last column: the next request was refused although as many slots were free")
+table(rows, "Stuck: the next request was refused although as many slots were free")
 
 # %%
 external = {name: 100 * runs[name].sustained.shares()["external"] for name in arenas}
@@ -222,14 +233,13 @@ stuck_first = 100 * runs["first-fit"].stuck_share
 batch = {name: run.sustained_batch for name, run in runs.items()}
 
 # %% [markdown]
-# In {{ stuck_first:.0f }} % of the steps the next request had to wait with enough slots free. Of
-# the pool, {{ external["first-fit"]:.0f }} % is external under first fit and
+# Under first fit, in {{ stuck_first:.0f }} % of the steps, the next request had to wait with enough
+# slots free. Of the pool, {{ external["first-fit"]:.0f }} % is external under first fit and
 # {{ external["best-fit"]:.0f }} % under best fit. The buddy has only {{ external["buddy"]:.0f }} %,
 # and {{ internal_of_buddy:.0f }} % internal: it turned one kind into the other.
 #
 # Searching more cleverly gained {{ external["first-fit"] - external["best-fit"]:.0f }} points.
-# Whatever the rule, it can only choose among holes
-# that others left.
+# Whatever the rule, it can only choose among holes that others left.
 
 # %% [markdown]
 # ## Closing the holes
@@ -239,7 +249,7 @@ batch = {name: run.sustained_batch for name, run in runs.items()}
 
 # %%
 guess_moved = predict(
-    "Compacting whenever it helps: how often is a token copied, on average?", unit="times"
+    "Compacting whenever it helps: how many slots are copied for each token?", unit="slots"
 )
 
 # %%
@@ -248,40 +258,43 @@ served = sum(r.total_tokens for r in requests)
 copies = compacting.moved_tokens / served
 guess_moved.measured(round(copies, 1))
 print(f"compactions: {compacting.num_compactions} in {compacting.num_steps:,} steps")
-print(f"tokens moved: {compacting.moved_tokens:,}; tokens served: {served:,}")
+print(f"slots moved: {compacting.moved_tokens:,}; tokens served: {served:,}")
 for name in ("first-fit", "compacting", "paged"):
     print(f"{name:10} {runs[name].sustained_batch:4.1f} running together")
 
 # %% [markdown]
 # It works: nobody is refused with room to spare, and {{ batch["compacting"]:.0f }} run together
 # where {{ batch["first-fit"]:.0f }} did. But {{ moved_share:.0f }} % of the pool moves each time.
-# (One could stop once the hole is long enough, and move less.) In time, for a model and a GPU, at
-# peak bandwidth, each byte read and written once:
+# (One could stop once the hole is long enough, or leave out slots not yet written, and move less.)
+# In bytes and in time, for two models and a GPU at its peak bandwidth, each byte read once and
+# written once:
 
 # %%
 from course.sizing import ACCELERATORS, GIB, MODELS, kv_bytes_per_token
 
 gpu = ACCELERATORS["A100 80GB"]
 moved_share = 100 * compacting.moved_tokens / compacting.num_compactions / pool_tokens
-rows = [("model", "moved each time, GiB", "pause, ms", "pauses, s in all")]
+rows = [("model", "moved in all, GiB", "each time, GiB", "pause, ms", "pauses in all, s")]
 pauses = {}
 for name in ("Llama-3-8B", "Llama-2-7B"):
     moved = compacting.moved_tokens * kv_bytes_per_token(MODELS[name])
     each, in_all = moved / compacting.num_compactions, 2 * moved / gpu.bandwidth
     pauses[name] = 1000 * in_all / compacting.num_compactions
-    rows.append((name, round(each / GIB, 1), round(pauses[name], 1), round(in_all, 1)))
+    numbers = (moved / GIB, each / GIB, pauses[name], in_all)
+    rows.append((name, *(round(number, 1) for number in numbers)))
 table(rows, f"Computed for {gpu.name}, not measured: {gpu.bandwidth / 1e9:,.0f} GB/s")
 
 # %% [markdown]
 # A pause of {{ pauses["Llama-3-8B"]:.0f }} or {{ pauses["Llama-2-7B"]:.0f }} ms, at best, for
-# everybody who is being answered. That may be worth it. What it does not buy:
+# everybody who is being answered. That may be worth it. But there is more to pay, and some of the
+# waste is left:
 #
 # - Every address changes. No kernel may be running, and everything that remembers an address must
 #   be told.
 # - The slots reserved for later stay reserved.
 # - We still cheat: lengths known in advance.
 #
-# The row `paged` above needs none of this. It is lesson 04.
+# The last line printed above, `paged`, needs none of this. It is lesson 04.
 
 # %% [markdown]
 # ## The bar that misleads
@@ -343,12 +356,12 @@ table(rows)
 # %% [markdown]
 # ## The allocator under your tensors
 #
-# PyTorch does not ask the driver for each tensor. It takes **segments** and keeps them. A freed
-# tensor's bytes go back to its segment, not to the GPU. Inside a segment pieces are split, merged
-# and searched by best fit. So a segment is an arena.
+# PyTorch does not ask the GPU's driver for each tensor. It takes **segments** of memory and keeps
+# them. A freed tensor's bytes go back to its segment, not to the GPU. Inside a segment pieces are
+# split, merged and searched by best fit: a segment is an arena.
 #
 # Here is a **simulation**, by the rules of PyTorch's source code. A large buffer is freed; five
-# tensors are cut from its segment; two of them are freed; then one more is asked for.
+# tensors are cut from its segment; two are freed; one more is asked for.
 
 # %%
 from course.memory import CachingAllocator
@@ -369,11 +382,14 @@ def fragment(cache):
 
 # %%
 grows = ["no: enough is cached", "yes: by 60 MiB", "it fails"]
-guess_driver = predict("100 MiB are cached. Must PyTorch ask the driver for more?", grows)
-
-# %%
 simulated = CachingAllocator(2**30)
 before, after = fragment(simulated)
+cached = before.cached // MIB
+guess_driver = predict(
+    f"{cached} MiB are cached, 60 are asked for. Must PyTorch ask the driver for more?", grows
+)
+
+# %%
 _ = segment_figure(simulated.segments(), "Simulation: after the tensor of 60 MiB")
 
 # %%
@@ -386,9 +402,9 @@ taken = (after.reserved - before.reserved) // MIB
 guess_driver.measured(grows[taken == 60], f"longest free piece: {before.largest_free // MIB} MiB")
 
 # %% [markdown]
-# {{ before.cached // MIB }} MiB were cached, and still {{ taken }} more were taken from the GPU.
-# Had they not been there: out of memory, with {{ before.cached // MIB }} MiB in hand. PyTorch's
-# message then says how much is "reserved by PyTorch but unallocated".
+# {{ cached }} MiB were cached, and still {{ taken }} more were taken from the GPU. Had they not
+# been there: out of memory, with {{ cached }} MiB in hand. PyTorch's message then says how much is
+# "reserved by PyTorch but unallocated".
 #
 # And on this machine? The next cell does the same with real tensors and reads PyTorch's own
 # counters, if there is a GPU.
@@ -426,10 +442,11 @@ else:
 from course.workload import poisson
 
 calm = make_requests(chats.sample(2000, seed=4), poisson(2000, 1.0, seed=4))
+cap = 16
 cases = {
     "W": runs["slab"],
     "X": simulate(
-        requests, make_policy("paged", pool_tokens, limit), all_at_once=True, max_batch=16
+        requests, make_policy("paged", pool_tokens, limit), all_at_once=True, max_batch=cap
     ),
     "Y": runs["first-fit"],
     "Z": simulate(calm, make_policy("paged", pool_tokens, limit), step_s=0.03),
@@ -438,10 +455,13 @@ cases = {
 # %%
 accounts = ("live", "reserved", "internal", "external", "free")
 rows = [("server", "batch", *(f"{name}, %" for name in accounts), "somebody waits, %")]
+share = {}
 for name, run in cases.items():
-    shares = [round(100 * share) for share in run.mean.shares().values()]
-    rows.append((name, round(run.mean_batch, 1), *shares, round(100 * run.waiting_share)))
+    share[name] = {account: round(100 * part) for account, part in run.mean.shares().items()}
+    waits = round(100 * run.waiting_share)
+    rows.append((name, round(run.mean_batch, 1), *share[name].values(), waits))
 table(rows)
+in_no_reservation = share["Y"]["external"] + share["Y"]["free"]
 
 # %% [markdown]
 # Three questions, in this order, find the cause:
@@ -458,10 +478,10 @@ table(rows)
 from course.show import check_yourself
 
 check_yourself(
-    "Server W: less than a third of its slots hold a token. What do you change?",
+    f"Server W: {share['W']['live']} % of its slots hold a token. What do you change?",
     {
-        "Buy a larger GPU.": "It would be filled with the same emptiness: two thirds of this pool "
-        "are held and never written.",
+        "Buy a larger GPU.": "It would be filled with the same emptiness: "
+        f"{share['W']['internal']} % of this pool is held and never written.",
         "The search, from first fit to best fit.": "No slot is external here. There is nothing to "
         "search among: slabs are all alike.",
         "The reservation.": "Internal is the largest account. A shorter `max_model_len` helps at "
@@ -471,11 +491,12 @@ check_yourself(
     right="The reservation.",
 )
 check_yourself(
-    "Server X: most of the pool is free, and nearly always somebody waits. What holds them back?",
+    f"Server X: {share['X']['free']} % of the pool is free, and nearly always somebody waits. "
+    "What holds them back?",
     {
         "External fragmentation.": "The external account is zero: the next request could have "
         "had its slots at any time.",
-        "A limit that is not memory.": "Its batch stands at 16 all day. Look for a cap such as "
+        "A limit that is not memory.": f"Its batch stands at {cap} all day. Look for a cap such as "
         "`max_num_seqs`. Here, for once, the batcher's setting is to blame.",
         "Too little load.": "Then nobody would wait.",
         "Too long a reservation.": "What is held is nearly all live. Reserved and internal are "
@@ -484,8 +505,8 @@ check_yourself(
     right="A limit that is not memory.",
 )
 check_yourself(
-    "Server Y: a fifth of the pool is in no reservation, and nearly always somebody waits. What "
-    "helps?",
+    f"Server Y: {in_no_reservation} % of the pool is in no reservation, and nearly always somebody "
+    "waits. What helps?",
     {
         "Admit more: there is room.": "Nearly all of it is external: in pieces, "
         "and none is long enough for the head of the queue.",
@@ -498,7 +519,7 @@ check_yourself(
     right="The holes: compact, or stop asking for one piece.",
 )
 check_yourself(
-    "Server Z: almost everything is free, and the batch is the smallest of all. What is wrong?",
+    f"Server Z: {share['Z']['free']} % is free, and its batch is the smallest. What is wrong?",
     {
         "Nothing: nobody waits.": "Requests come slowly and leave quickly. A small batch is what "
         "a quiet day looks like.",
@@ -592,7 +613,8 @@ check_yourself(
 #   servers it was guilty in one.
 # - *"Internal and external are two words for waste."* One is held and never written, the other free
 #   and of no use. They have different remedies.
-# - *"Just compact."* It copies most of the pool while everybody waits, again and again.
+# - *"Just compact."* That copied {{ moved_share:.0f }} % of the pool while everybody waited, again
+#   and again.
 
 # %% [markdown]
 # ## Key takeaways
