@@ -620,3 +620,38 @@ def test_a_triton_kernel_is_run_blanked_and_blamed():
     assert stub == {"unwritten": "5.1: write add_one"}
     assert wrong["error"]["type"] == "NameError"
     assert wrong["error"]["code"] == "tl.store(y + k, 1)"
+
+
+WITHOUT_TRITON = """
+import json, sys
+sys.modules["triton"] = None  # as where it is not installed
+from types import SimpleNamespace
+from course.practice import checks, feedback, registry, source
+from course.practice.kernels import tl, triton
+from course.authoring.blank import stub
+
+@triton.jit
+def kernel(x_ptr, BLOCK: tl.constexpr):
+    pass
+
+for exercise in registry.every():
+    if all("triton" in probe.needs for probe in exercise.probes):
+        space = {}
+        exec("from course.practice.kernels import *\\n" + stub(exercise), space)
+        said = checks.examine(exercise, space[exercise.name], "def changed(): pass", 1)
+        assert said.not_run and not said.passed and not said.first_failure
+        checks._other_answers(exercise, space[exercise.name])
+        print(feedback.text(said))
+from course.practice.bring import collect
+found = collect("paged_decode_kernel")
+assert not found and "cannot be brought here" in found.notes[0]
+"""
+
+
+def test_a_notebook_goes_on_where_triton_is_missing():
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TRITON], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "not run here" in done.stdout
+    assert "Triton is not installed" in done.stdout

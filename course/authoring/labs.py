@@ -218,6 +218,7 @@ def setup(lab: Lab, solved: bool) -> str:
     lines: list[str] = []
     for exercise in lab.exercises:
         lines += [line for line in prelude(exercise).splitlines() if line not in lines]
+    lines = [_kernel_import(line) for line in lines]
     names = ["check_only as check", "see_mistake"] if solved else ["check"]
     if lab.uses and not solved:
         names.append("resume")
@@ -231,6 +232,18 @@ def setup(lab: Lab, solved: bool) -> str:
     if used and not solved:
         made += "\n\n_ = resume(" + ", ".join(f'"{e.name}"' for e in used) + ")"
     return made
+
+
+def _kernel_import(line: str) -> str:
+    """The import of a kernel's names from where they are also given without Triton or a GPU."""
+    kernels = "from course.practice.kernels import "
+    if line == "import triton":
+        return kernels + "triton"
+    if line == "import triton.language as tl":
+        return kernels + "tl"
+    if line.startswith("from course.engine.triton_decode import "):
+        return kernels + line.partition(" import ")[2]
+    return line
 
 
 def _without(line: str, names: set[str]) -> str:
