@@ -106,6 +106,9 @@ class PagedKVCache:
             if low == -1:  # as an index, -1 would be the last slot of the cache
                 rows = (slots >= 0).nonzero().flatten().to(self.device)
                 slots = slots[slots >= 0]
+        elif slots.is_cuda and self.write_backend != "triton":
+            rows = (slots >= 0).nonzero().flatten()  # no kernel will mask them: they are counted
+            slots = slots[rows]
         return CheckedSlots(num_tokens, slots.to(self.device), rows)
 
     def write(self, layer: int, k: torch.Tensor, v: torch.Tensor, slots) -> None:
@@ -113,6 +116,9 @@ class PagedKVCache:
 
         ``slots``: a list, a tensor or the result of `check_slots`. Values are cast to the cache's
         dtype. ValueError, before anything is written, for other shapes or slots outside the cache.
+
+        A's nine tokens, blocks 7, 1, 3 of 4 slots: token 4 of k goes to slot 4, which is
+        ``keys[layer, 1, 0]``; token 8 to slot 12. With -1 in its place a token goes nowhere.
         """
         if not 0 <= layer < self.shape.num_layers:  # -1 would quietly be the last one
             raise ValueError(f"layer {layer} is outside 0..{self.shape.num_layers - 1}")
@@ -125,9 +131,6 @@ class PagedKVCache:
                     "(one slot a token; use slot -1 for a token that is not to be written)"
                 )
         rows, slots = checked.rows, checked.slots
-        if slots.is_cuda and rows is None and self.write_backend != "triton":
-            rows = (slots >= 0).nonzero().flatten()  # the kernel masks; here they are counted
-            slots = slots[rows]
         if rows is not None:
             k, v = k.index_select(0, rows), v.index_select(0, rows)
         self._store(layer, k, v, slots)
@@ -146,6 +149,9 @@ class PagedKVCache:
 
         Each ``[num_tokens, num_kv_heads, head_dim]``. Only those slots are read, and only the
         table entries that hold them are looked at. ValueError for a table that is too short.
+
+        ``gather(0, [7, 1, 3], 9)`` reads slots 28 to 31, 4 to 7 and 12; not 13, where nothing is
+        written yet.
         """
         slots = self._slots_of(block_ids, num_tokens)
         keys, values = self.keys[layer].flatten(0, 1), self.values[layer].flatten(0, 1)

@@ -84,7 +84,15 @@ def merge_attention_states(out_a, lse_a, out_b, lse_b):
     out ``[num_tokens, num_heads, head_dim]``, lse fp32 ``[num_tokens, num_heads]``, natural
     logarithm. A part weighs exp(lse), the sum under its softmax. A part with lse -inf saw no token:
     it weighs nothing, whatever its out holds; two such parts give zeros and -inf. Commutative and
-    associative (up to rounding), so any number of parts can be merged in any order.
+    associative (up to rounding), so any number of parts can be merged in any order. The result is
+    (out, lse): out with the dtype of ``out_a``, lse fp32.
+
+    >>> def one_head(*numbers):
+    ...     return torch.tensor(numbers).view(1, 1, -1)
+    >>> lse_3, lse_1 = torch.log(torch.tensor([[3.0]])), torch.log(torch.tensor([[1.0]]))
+    >>> out, lse = merge_attention_states(one_head(10.0, 4.0), lse_3, one_head(20.0, 8.0), lse_1)
+    >>> out.flatten().tolist(), round(float(lse.exp()), 4)
+    ([12.5, 5.0], 4.0)
     """
     if out_a.shape != out_b.shape or lse_a.shape != lse_b.shape or lse_a.shape != out_a.shape[:-1]:
         shapes = [tuple(t.shape) for t in (out_a, lse_a, out_b, lse_b)]
@@ -98,9 +106,8 @@ def merge_attention_states(out_a, lse_a, out_b, lse_b):
     weight_a, weight_b = torch.exp(lse_a - larger), torch.exp(lse_b - larger)
     total = weight_a + weight_b
     divisor = torch.where(total == 0, 1.0, total)
-    out = _weighted(out_a, weight_a / divisor) + _weighted(out_b, weight_b / divisor)
+    out = torch.zeros_like(out_a, dtype=torch.float32)
+    for part, weight in ((out_a, weight_a), (out_b, weight_b)):
+        share = (weight / divisor)[..., None]
+        out += torch.where(share > 0, part.float() * share, 0.0)  # 0 * NaN would be NaN
     return out.to(out_a.dtype), larger + torch.log(total)
-
-
-def _weighted(out, weight):
-    return torch.where(weight[..., None] > 0, out.float() * weight[..., None], 0.0)
