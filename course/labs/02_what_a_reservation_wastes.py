@@ -92,7 +92,7 @@ print("let in:", faulty_admit(slabs, queue), " waiting:", queue)
 # Now mend it. The docstring says all that is promised; the version above keeps most of it.
 
 # %% [markdown]
-# ## How much it costs
+# ## Two loads, one server
 #
 # The paper's server for OPT-13B, once more, under two loads. ShareGPT are chats; Alpaca are short
 # questions with short answers. Lengths are geometric with the paper's means.

@@ -91,7 +91,7 @@ def admit(slabs: SlabAllocator, queue: list[tuple[str, int]]) -> list[str]:
     return admitted
 
 
-predicted = {
+predicted_batches = {
     "ShareGPT, a slab each": 7,
     "Alpaca, a slab each": 7,
     "Alpaca, only what is written": 202,
@@ -1183,7 +1183,7 @@ ADMIT = Answers(
 
 def _prediction(chats: float, short: float, written: float, live: float) -> str:
     return (
-        "predicted = {\n"
+        "predicted_batches = {\n"
         f'    "ShareGPT, a slab each": {chats},\n'
         f'    "Alpaca, a slab each": {short},\n'
         f'    "Alpaca, only what is written": {written},\n'
@@ -1242,7 +1242,7 @@ PREDICTION = Answers(
             "computed",
             code="""
             _pool, _limit, _mean = 15_728, 2048, 19.31 + 58.45
-            predicted = {
+            predicted_batches = {
                 "ShareGPT, a slab each": _pool // _limit,
                 "Alpaca, a slab each": _pool // _limit,
                 "Alpaca, only what is written": _pool / _mean,
@@ -1270,5 +1270,5 @@ ANSWERS = {
     "slab_emptiness": EMPTINESS,
     "failing_queue": QUEUE,
     "admit": ADMIT,
-    "predicted": PREDICTION,
+    "predicted_batches": PREDICTION,
 }

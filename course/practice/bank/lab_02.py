@@ -890,9 +890,9 @@ def _near(answer: Any, inputs: Inputs) -> str:
 PREDICTION = Exercise(
     id="2.7",
     title="Predict, then measure: what the waste costs",
-    symbol="course.practice.answers.lab_02:predicted",
+    symbol="course.practice.answers.lab_02:predicted_batches",
     kind="data",
-    start="predicted = {\n" + "".join(f'    "{q}": None,\n' for q in QUESTIONS) + "}",
+    start="predicted_batches = {\n" + "".join(f'    "{q}": None,\n' for q in QUESTIONS) + "}",
     points=2,
     minutes=10,
     difficulty=2,
