@@ -68,9 +68,8 @@ def held_at_the_end(prompt, output, samples=4, block_size=16):
 for name, pairs in lengths.items():
     held = [held_at_the_end(prompt, output) for prompt, output in pairs]
     shared, apart = (sum(column) for column in zip(*held, strict=True))
-    print(
-        f"{name:9} {shared:6} blocks instead of {apart:6}: {100 * (1 - shared / apart):.1f} % saved"
-    )
+    saved = 100 * (1 - shared / apart)
+    print(f"{name:9} {shared:6} blocks instead of {apart:6}: {saved:.1f} % saved")
 
 # %% [markdown]
 # ## Found by what it holds
@@ -114,6 +113,7 @@ sentences = {
 words = sentences["stranger"].split()
 
 
+# %%
 def run(steps, publish):
     """Steps (request, num_tokens): it computes at most so many of its tokens, then publishes."""
     kv, live = kv_manager.KVManager(16, block_size=4), {}

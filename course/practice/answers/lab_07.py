@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textwrap import indent
 
-from course.engine.kv_manager import KVManager
+from course.engine.kv_blocks import KVBlocks
 from course.engine.request import Request
 from course.practice.exercise import Alternative, Answers, Mistake
 from course.practice.source import clean
@@ -16,7 +16,7 @@ predicted_saved = {"azure": 63.5, "sharegpt": 23, "alpaca": 11.5}
 failing_steps = [("A", 2), ("stranger", 1)]
 
 
-def publish_blocks(kv: KVManager, request: Request) -> None:
+def publish_blocks(kv: KVBlocks, request: Request) -> None:
     """Make the request's full blocks findable, after a step has computed some of its tokens.
 
     The request has its table, kv.tables[request.request_id], and may have more blocks in it than it
@@ -559,11 +559,6 @@ PREDICTION = Answers(
             code=_guess(21.2, 7.7, 3.8),
         ),
         Mistake(
-            "answers are taken to be shared as well",
-            "The four differ from the first token on. Only what stands before it is the same.",
-            code=_guess(75, 60, 55),
-        ),
-        Mistake(
             "sharing is taken to save nothing",
             "A prompt is stored once and not four times.",
             code=_guess(0, 0, 0),
@@ -798,6 +793,20 @@ HASHES = Answers(
             """),
         ),
         Mistake(
+            "the text of the ids is hashed, as each of them prints",
+            "NumPy prints `np.int64(31)` where Python prints `31`. Turn every id into the same "
+            "bytes, whatever its type.",
+            code=_checked("""
+            parent = root_hash(extra_key) if parent is None else parent
+            hashes = []
+            for start in range(0, len(token_ids) - block_size + 1, block_size):
+                text = ",".join(map(repr, token_ids[start : start + block_size]))
+                parent = sha256(parent + text.encode()).digest()
+                hashes.append(parent)
+            return hashes
+            """),
+        ),
+        Mistake(
             "an array's bytes are taken in whatever type it has",
             "An id takes 1, 4 or 8 bytes there. Choose one width, and turn everything into it.",
             code=_checked("""
@@ -977,6 +986,24 @@ CACHE = Answers(
                 ("del blocks[block_id]", "blocks.pop(block_id, None)"),
                 ("del self._blocks[block_hash]", "self._blocks.pop(block_hash, None)"),
                 ("blocks = self._blocks[block_hash]", "blocks = self._blocks.get(block_hash, {})"),
+            ),
+        ),
+        Mistake(
+            "a hash leads to one block, and not to a set of them",
+            "`lookup` and `blocks_of` read a dict of blocks there, because a hash can have two. "
+            "`setdefault(block_hash, {})` gives the one that is there, or a new one.",
+            edit=(
+                (
+                    "self._blocks.setdefault(block_hash, {})[block_id] = None",
+                    "self._blocks[block_hash] = block_id",
+                ),
+                (
+                    "            blocks = self._blocks[block_hash]\n"
+                    "            del blocks[block_id]\n"
+                    "            if not blocks:\n"
+                    "                del self._blocks[block_hash]\n",
+                    "            del self._blocks[block_hash]\n",
+                ),
             ),
         ),
         Mistake(
@@ -1346,7 +1373,7 @@ STEPS = Answers(
 # ---- 7.6 ----------------------------------------------------------------------------------------
 
 _PUBLISH_HEAD = '''
-def publish_blocks(kv: KVManager, request: Request) -> None:
+def publish_blocks(kv: KVBlocks, request: Request) -> None:
     """Make the request's full blocks findable, after a step has computed some of its tokens.
 
     The request has its table, kv.tables[request.request_id], and may have more blocks in it than it
