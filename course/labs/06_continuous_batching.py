@@ -63,7 +63,8 @@ for request in server.running:
 # The second part: the door. It is opened with what the first part left of the budget.
 
 # %% [markdown] exercise="6.4"
-# The third part comes after the model has run. `tokens` says what it sampled.
+# The third part comes after the model has run. `step.samples` are the requests whose last token was
+# computed, so that they get a new one; `tokens` says which.
 
 # %% [markdown]
 # ## A fault that sleeps
