@@ -38,6 +38,7 @@ for r in REQUESTS:
     stored[r.name] = r.prompt_tokens
     tables[r.name] = pool.allocate(blocks_needed(r.prompt_tokens, BLOCK_SIZE))
 words = {r.name: r.prompt.split() for r in REQUESTS}
+words["A"] += ["8th", "9th"]  # tokens of A's answer, to come
 block_table_figure(tables, stored, words=words, follow="A")
 
 # %%
@@ -90,7 +91,7 @@ short_cut = table_of_c[0] * BLOCK_SIZE + position_of_about
 stranger = short_cut // BLOCK_SIZE
 print("by the table:     slot", slot_mapping(table_of_c, [position_of_about], BLOCK_SIZE)[0])
 print("by counting on:   slot", short_cut, "in block", stranger)
-print("owners of block", stranger, "now:", pool.ref_count(stranger))
+print("tables that hold block", stranger, "now:", pool.ref_count(stranger))
 
 # %% [markdown]
 # Block {{ stranger }} is free today and somebody else's tomorrow. No error would be raised: C would
@@ -112,8 +113,9 @@ guess_9th = predict("And its 9th token: a new block then?", ["yes", "no"])
 # %%
 block_counts = {n: blocks_needed(n, BLOCK_SIZE) for n in (7, 8, 9)}
 print("tokens -> blocks needed:", block_counts)
-guess_8th.measured("no", "it takes the last slot of the second block")
-guess_9th.measured("yes", "a third block, for one token")
+yes_no = ["no", "yes"]
+guess_8th.measured(yes_no[block_counts[8] > block_counts[7]], "it takes A's last empty slot")
+guess_9th.measured(yes_no[block_counts[9] > block_counts[8]], "a third block, for one token")
 
 # %% [markdown]
 # These are the steps that the PagedAttention paper walks through in its Fig. 6
@@ -129,18 +131,20 @@ block_table_figure({"A": [7, 1, 3]}, {"A": 9}, words=words)
 # %% [markdown]
 # ### Is the sampled token already counted?
 #
-# This is the question that people ask most about block tables. It has two right answers, because
-# there are two counts:
+# People ask this most about block tables. It has two right answers, because there are two counts:
 #
 # - `num_tokens`: all tokens of the request, the one just sampled too.
 # - `num_computed`: those whose keys and values are in memory.
 #
-# A token is *sampled* at the end of a step. Its key and value are *written* in the next one, when
-# it goes through the model itself. In between, the first count is one ahead.
+# A token is *sampled*, that is, chosen by the model's scores, at the end of a step. Its key and
+# value are *written* in the next one, when it goes through the model itself. In between, the first
+# count is one ahead.
 
 # %% [markdown]
-# Step through it. Each step of the server has four phases; before each, say whether it takes a new
-# block. The clinic keeps the score.
+# Each step of the server has four phases. **Schedule**: who runs, and which slots will be written.
+# **Write**: the keys and values of the newest tokens go to these slots. **Sample**: the next token
+# is chosen. **Append**: it joins the list. Step through them; before each, say whether it takes a
+# new block. The clinic keeps the score.
 
 # %%
 from course.show import boundary_clinic, table
@@ -188,8 +192,8 @@ def new_request(example, max_tokens):
 
 
 # %% [markdown]
-# The engine's own scheduler decides. In place of the model we sample token 0 each time: for block
-# tables it does not matter what a token says.
+# The engine's own scheduler decides (lesson 06; its two limits are out of reach here). In place of
+# the model we sample token 0 each time: for block tables it does not matter what a token says.
 
 
 # %%
@@ -213,7 +217,7 @@ print("A ends with its 10th token:")
 longer_life = life_of(new_request(A, max_tokens=3))
 
 # %%
-guess_last.measured("no", f"its table stays {short_life}")
+guess_last.measured(yes_no[len(short_life) > 2], f"its table stays {short_life}")
 stored_at_end = A.total_tokens - 1
 print(f"In its full life A gets {A.total_tokens} tokens and stores {stored_at_end}.")
 
@@ -277,10 +281,12 @@ held_unwritten = 100 * paged.sustained.reserved / paged.sustained.held
 # {{ live["slab"]:.0f }} % of it is live. With blocks it is {{ live["paged"]:.0f }} %, and
 # {{ paged.sustained_batch / slab.sustained_batch:.1f }} times as many requests run. Of the slots
 # that they hold, {{ held_unwritten:.1f }} % are not written yet.
-#
+
+# %% [markdown]
 # It did not come free. Blocks let in whoever fits *now*. Later all want to grow, the pool is dry,
-# and somebody must go: {{ paged.num_preemptions }} times here, and
-# {{ 100 * recomputed_share:.0f }} % of all tokens were computed again. See lesson 06.
+# and somebody is **preempted**: gives back all blocks and starts over, when there is room again.
+# That happened {{ paged.num_preemptions }} times, and {{ 100 * recomputed_share:.0f }} % of all
+# tokens were computed again. See lesson 06.
 
 # %% [markdown]
 # ## How large should a block be?
@@ -329,7 +335,8 @@ table(rows, "Blocks of 16 tokens")
 # {{ at_16["Alpaca"].paged * 100:.1f }} % for Alpaca's short questions. And again the metric must be
 # named: per request the short ones count as much as the long.
 #
-# (Alpaca is drawn from the paper's two means alone. The other mixes are counted from traces.)
+# (Of Alpaca we know the paper's mean prompt and mean answer, and draw lengths from these alone. The
+# other mixes are counted from traces.)
 
 # %% [markdown]
 # ### What a table costs
@@ -350,10 +357,9 @@ table(rows, f"{shape.name}: {cache_bytes / 2**30:.0f} GiB of KV cache for {longe
 
 # %% [markdown]
 # In bytes the table is nothing, even with blocks of one. The cost is elsewhere. Every step sends
-# the tables to the attention kernel. Every layer looks every entry up, and fetches the memory in
-# pieces of one block: small pieces are slow to fetch, and the pool has more blocks to keep books
-# on. Larger blocks also match a shared prompt less often, since only whole blocks are shared
-# (lesson 07).
+# the tables to the attention kernel. Every layer looks every entry up, and fetches memory in pieces
+# of one block: small pieces are slow to fetch. Large blocks match a shared prompt less often, since
+# only whole blocks are shared (lesson 07).
 
 # %% [markdown]
 # The paper measured both ends: best were blocks of
@@ -367,8 +373,9 @@ table(rows, f"{shape.name}: {cache_bytes / 2**30:.0f} GiB of KV cache for {longe
 # %% [markdown]
 # ## Who notices a fault?
 #
-# Here is a fault of one missing line. A is sent away and its blocks are given back. But its table
-# stays in the books. Then C comes.
+# For each block the pool counts the tables that hold it: its **reference count**. Here is a fault
+# of one missing line. A is sent away and gives its blocks back, but its table stays. Then C comes.
+# (Where both claim a block, their letters alternate.)
 
 # %%
 from course.show import block_grid
@@ -386,16 +393,19 @@ guess_books = predict("Look at the pool alone. Are its books in order?", ["yes",
 # %%
 from course.engine.invariants import InvariantError
 
+in_order = {}
 for who, check in (
     ("the pool", manager.pool.check_invariants),
     ("pool and tables", manager.check_invariants),
 ):
     try:
         check()
+        in_order[who] = "yes"
         print(f"{who}: in order")
     except InvariantError as error:
+        in_order[who] = "no"
         print(f"{who}: {error}")
-guess_books.measured("yes", "each block is free or has an owner, and all are counted")
+guess_books.measured(in_order["the pool"], "each block is free or held, and all are counted")
 
 # %% [markdown]
 # A and C would now write into the same slots, and nothing would crash. The pool alone looks well.
@@ -404,8 +414,8 @@ guess_books.measured("yes", "each block is free or has an owner, and all are cou
 # **A block's reference count is the number of table entries that name it.**
 #
 # A rule that holds between any two operations is an **invariant**. A check that walks everything
-# after each step finds faults that nobody thought of. In the lab you write one, and it meets eleven
-# broken allocators.
+# after each step finds faults that nobody thought of. In the lab you write one, and it meets a row
+# of broken allocators.
 
 # %% [markdown]
 # ## What is still wasted
