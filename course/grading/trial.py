@@ -61,9 +61,9 @@ def try_answer(
     trial = Trial(outcomes)
     todo = []
     for place, case in enumerate(cases):
-        if why := ("the grader runs on the CPU" if "cuda" in case.probe.needs else ""):
-            outcomes[place] = {"not_run": why}
-        elif why := cannot_run(case.probe):
+        if (why := ("the grader runs on the CPU" if "cuda" in case.probe.needs else "")) or (
+            why := cannot_run(case.probe)
+        ):
             outcomes[place] = {"not_run": why}
         else:
             todo.append(place)

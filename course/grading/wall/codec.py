@@ -122,11 +122,11 @@ class Codec:
             return {"class": name_of(value)}
         if isinstance(value, enum.Enum) and is_course(kind):
             return {"member": value.name, "of": name_of(kind)}
-        if is_course(kind) and dataclasses.is_dataclass(value):
-            if kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-                fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-                told = {name: self.encode(inside, 1) for name, inside in fields.items()}
-                return {"record": told, "of": name_of(kind)}
+        record = is_course(kind) and dataclasses.is_dataclass(value)
+        if record and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+            fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+            told = {name: self.encode(inside, 1) for name, inside in fields.items()}
+            return {"record": told, "of": name_of(kind)}
         return None
 
     def _reference(self, value: Any) -> dict:
