@@ -273,5 +273,9 @@ def free_names(text: str) -> set[str]:
             given.add(node.arg)
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             given.add(node.id)
+        if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            given.add(node.name)
+        if isinstance(node, ast.MatchMapping) and node.rest:
+            given.add(node.rest)
     used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     return used - given
