@@ -551,7 +551,9 @@ def test_same_code_looks_past_words():
 def test_free_names():
     assert free_names("def f(a):\n    b = len(a)\n    return b + helper(c)\n") == {"helper", "c"}
     assert not free_names("try:\n    x = 1\nexcept ValueError as error:\n    print(error)\n")
-    matched = "match [1]:\n    case [a, *b]:\n        print(a, b)\n    case {**c}:\n        print(c)\n"
+    matched = (
+        "match [1]:\n    case [a, *b]:\n        print(a, b)\n    case {**c}:\n        print(c)\n"
+    )
     assert not free_names(matched)
 
 
