@@ -24,9 +24,10 @@ from course.show import bar_plot, generation_work, line_plot, predict, roofline,
 generation_work(A.prompt_tokens, A.output_tokens)
 
 # %% [markdown]
-# At the right, something is kept of each token, and each step computes the newest token alone. What
-# is kept, why may it be kept, and what does it cost? That is this lesson, and the cost is the
-# reason for all others.
+# Each row is a step and yields one token of the answer. (The last token has no column: nothing
+# comes after it.) At the right, something is kept of each token, and each step computes the newest
+# one alone. What is kept, why may it be kept, and what does it cost? That is this lesson, and the
+# cost is the reason for all others.
 
 # %% [markdown]
 # ## With and without, on the real model
@@ -34,7 +35,8 @@ generation_work(A.prompt_tokens, A.output_tokens)
 # In **attention** each token asks a question, its **query**. It compares it with the **key** of
 # every token up to itself, and takes a mixture of their **values**, by how well the keys fit.
 # Each of the three is a short list of numbers. A model is a stack of **layers**; each does this
-# several times side by side, in **heads**.
+# several times side by side, in **heads**. (Several query heads
+# may share one head of keys and values: the second line below.)
 
 # %%
 import torch
@@ -76,7 +78,8 @@ class Cache:
 
 # %% [markdown]
 # The model of this course calls a function whenever it needs attention, and does not know what is
-# behind it. `dense_attend` keeps nothing; `cache.attend` keeps everything.
+# behind it. `dense_attend` keeps nothing; `cache.attend` keeps everything. What comes out at the
+# top is a score for each possible next token, its **logit**.
 
 # %%
 from course.engine import load_model
@@ -91,6 +94,11 @@ def logits_after(ids, start, attend):
     positions = torch.arange(start, start + len(ids))
     hidden = model.forward(torch.tensor(ids), positions, attend)
     return model.logits(hidden[-1:])[0]
+
+
+# %% [markdown]
+# To generate, take the token with the highest score, put it at the end, and go on. Without a cache
+# all tokens so far go in each time; with one, only those that it does not hold yet.
 
 
 # %%
@@ -112,7 +120,8 @@ guess_same = predict("With a cache, do the same tokens come out?", ["all", "near
 prompt = tokenizer.encode(A.prompt)
 plain, work_plain = generate(prompt, A.output_tokens)
 cached, work_cached = generate(prompt, A.output_tokens, Cache(shape, 32))
-guess_same.measured("all" if plain == cached else "no")
+equal = sum(a == b for a, b in zip(plain, cached, strict=True))
+guess_same.measured("all" if plain == cached else "nearly all" if equal > 15 else "no")
 print("tokens put through the model without a cache:", work_plain)
 print("                                with a cache:", work_cached)
 
@@ -121,8 +130,9 @@ print(A.prompt + tokenizer.decode(cached))
 
 # %% [markdown]
 # {{ work_plain }} against {{ work_cached }}, as in the picture, and the same tokens. The cache is
-# no approximation. (In other number formats sums may round in another order, and two tokens that
-# score almost alike may trade places. Here all is float32.)
+# no approximation. (In shorter number formats sums round more coarsely, and two tokens that score
+# almost alike may trade places. Here all is float32.) The text is odd at its start, as the prompt
+# is not in the form that the model was trained on.
 
 # %% [markdown]
 # ## Quadratic against linear
@@ -154,8 +164,8 @@ guess_work.measured(
 # At the end of this plot the ratio is {{ work_ratio:.0f}}.
 #
 # One part stays: each new query still meets all keys before it, so attention itself is quadratic
-# over a whole answer either way. Short answers hardly feel it. You will measure where it starts
-# to show.
+# over a whole answer either way. Short answers hardly feel it. You will measure it at the end of
+# this lesson.
 
 # %% [markdown]
 # ## Why may they be kept?
@@ -189,7 +199,7 @@ print("last word changed, keys moved at:", moved_last)
 print("first word changed, keys moved at:", tokens_whose_keys_moved(keys, first_changed))
 in_layer = (keys - first_changed)[:, -1].abs().amax(dim=(1, 2)) > 1e-3
 layers_moved = int(in_layer.sum())
-print(f"the last token's key moved in {layers_moved} of {shape.num_layers} layers")
+print(f"... and the last token's key moved in {layers_moved} of {shape.num_layers} layers")
 guess_keys.measured(whose[1] if moved_last == [len(prompt) - 1] else whose[0])
 
 # %% [markdown]
@@ -203,8 +213,9 @@ guess_keys.measured(whose[1] if moved_last == [len(prompt) - 1] else whose[0])
 # %% [markdown]
 # ## What a token costs
 #
-# A **KV head** is a head's keys and values. Each key is *head dim* numbers long, each value too,
-# and every layer keeps them for every token:
+# A **KV head** is a head that has a key and a value for each token. Each key is *head dim* numbers
+# long, each value too, and every layer keeps them for every token. A number usually takes two
+# bytes:
 #
 #     2 x layers x KV heads x head dim x bytes per value = bytes per token
 
@@ -214,6 +225,10 @@ from course.sizing import KIB, MODELS, kv_bytes, kv_bytes_per_token
 by_hand = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * 2
 print(f"SmolLM2: 2 x {shape.num_layers} x {shape.num_kv_heads} x {shape.head_dim} x 2 = {by_hand}")
 print("the same from course.sizing:", kv_bytes_per_token(MODELS["SmolLM2-135M"]))
+
+# %% [markdown]
+# A model's fixed numbers, those that training found, are its **weights** or **parameters**. A
+# model's name often counts them, in billions (B) or millions (M).
 
 # %%
 larger = ["7B from 2023", "405B from 2024", "the same, within 5 %"]
@@ -229,11 +244,23 @@ bar_plot(sizes, "KiB", "KV cache of one token, two bytes a value", emphasis=list
 
 # %%
 kib_7b, kib_405b = list(sizes.values())[:2]
-guess_larger.measured(larger[2], f"{kib_7b:.0f} KiB and {kib_405b:.0f} KiB")
+apart = kib_7b / kib_405b
+found_larger = larger[2] if 0.95 < apart < 1.05 else larger[0] if apart > 1 else larger[1]
+guess_larger.measured(found_larger, f"{kib_7b:.0f} KiB and {kib_405b:.0f} KiB")
 
 # %% [markdown]
-# A model with almost sixty times the parameters keeps no more of a token. The letters behind the
-# names say why. Here is one model, Llama-2-7B, as if it had been built in each way.
+# The far larger model keeps no more of a token. The letters behind the names say why.
+#
+# - **MHA**, multi-head attention: every query head has a KV head of its own.
+# - **GQA**, grouped-query: a group of query heads shares one KV head. **MQA**, multi-query: all
+#   share a single one.
+# - **MLA**, multi-head latent: one short vector for all heads, from which keys and values are made
+#   again, and a small key for the position. No factor 2.
+
+# %% [markdown]
+# These are decided before training. **Quantising**, fewer bytes per value, can be done later, and
+# loses a little. Here is one model, Llama-2-7B, as if it had been built in each way, and in int8:
+# one byte a value, and a scale for each key and each value.
 
 # %%
 from dataclasses import replace
@@ -252,18 +279,8 @@ kib["MHA in int8, with scales"] = quantised_kv_bytes_per_token(mha) / KIB
 bar_plot(kib, "KiB", "One token of Llama-2-7B, built in other ways", digits=0)
 
 # %% [markdown]
-# - **MHA**, multi-head: every query head has a KV head of its own.
-# - **GQA**, grouped-query: a group of query heads shares one KV head. **MQA**, multi-query: all
-#   share a single one.
-# - **MLA**, multi-head latent: one short vector for all heads, from which keys and values are made
-#   again, and a small rotary key. No factor 2.
-#
-# These are decided before training. **Quantising**, fewer bytes per value, can be done later, and
-# loses a little.
-
-# %% [markdown]
-# One more way: layers with a **sliding window** look back only so far, and need no older keys. In
-# Gemma-3-27B most layers are like that.
+# One more way, SWA in the first figure: layers with a **sliding window** look back only so far, and
+# need no older keys. In Gemma-3-27B most layers are like that.
 
 # %%
 gemma = MODELS["Gemma-3-27B"]
@@ -310,11 +327,12 @@ all_heads = replace(MODELS["Llama-3-70B"], num_kv_heads=64)
 print(f"with a KV head for each query head: {kv_bytes(all_heads, 4096) / GIB:.0f} GiB")
 
 # %% [markdown]
-# Where do such numbers come from? The second is half of the last line: it is what comes out with
-# query heads for KV heads and keys without values.
+# Where do such numbers come from? Take query heads for KV heads and you get the last line. Forget
+# the values besides, and half of it is left: the printed number.
 #
-# A factor is lost, or a wrong one taken: the layers, the 2, query heads, a head dim computed as
-# hidden size by heads (Qwen3-32B has its own). Writing all five down is the cure.
+# So it goes: a factor is lost, or a wrong one taken. The layers, the 2, query heads, a head dim
+# computed as the model's width divided by its heads (Qwen3-32B has its own). Writing all five down
+# is the cure.
 
 # %% [markdown]
 # ## Two kinds of step
@@ -355,7 +373,7 @@ def one_step(num_tokens, context):
 
 
 # %% tags=["nbval-ignore-output"]
-prefill = best_of(5, lambda: one_step(256, 256))
+prefill = best_of(3, lambda: one_step(256, 256))
 decode = best_of(10, lambda: one_step(1, 256))
 print("on this machine, in this run:")
 print(f"prefill: {1e3 * prefill:6.1f} ms for 256 tokens, {1e3 * prefill / 256:5.2f} ms each")
@@ -366,11 +384,11 @@ guess_prefill.measured(found, f"decode takes {ratio:.1f} times as long")
 
 # %% [markdown]
 # The same weights, the same arithmetic per token. What differs is reading. A step reads every
-# weight from memory once, whatever it then does with it. Prefill uses each weight for all tokens of
-# the prompt; decode uses it once and reads on.
+# weight from memory once. Prefill uses it for all tokens of the prompt, decode for one.
 #
-# The measure of this is **arithmetic intensity**: operations (FLOP) per byte read. A multiplication
-# and an addition per weight and token, {{ weight_bytes }} bytes a weight in bf16.
+# The measure of this is **arithmetic intensity**: operations on numbers (FLOP) per byte read. A
+# weight of {{ weight_bytes }} bytes gives one multiplication and one addition a token. One token:
+# one operation per byte. How many does a GPU need, so as not to wait for memory?
 
 # %%
 from course.sizing import ACCELERATORS, weights_flops_per_byte
@@ -446,13 +464,14 @@ _ = bar_plot(
     bars, "tokens per s", "Decoding together", digits=0, note="one core of this machine, this run"
 )
 gain = speed[8] / speed[1]
+print(f"each of 8 waits {8 / gain:.1f} times as long for its next token as one alone")
 measured_gain = gains[0] if gain < 1.1 else gains[1] if gain < 8 else gains[2]
 guess_batch.measured(measured_gain, f"{gain:.1f} times")
 
 # %% [markdown]
-# The batch came from the engine that you saw in lesson 00. Each request waits about as long for its
-# next token as before, or somewhat longer, and there are more of them. On a CPU core arithmetic
-# soon becomes the limit; on a GPU the slope is far longer.
+# The batch came from the engine that you saw in lesson 00. Eight share a step that takes longer,
+# but not eight times as long. On a CPU core arithmetic soon becomes the limit; on a GPU the slope
+# is far longer.
 
 # %% [markdown]
 # ## What a batch does not share
@@ -463,14 +482,14 @@ guess_batch.measured(measured_gain, f"{gain:.1f} times")
 
 # %%
 llama, context = MODELS["Llama-3-8B"], 4096
-weights = 2 * 8.03e9  # 8.03 billion parameters (its model card), two bytes each
+weights = 2 * 8.03e9  # 8.03 billion parameters, counted from its shape, two bytes each
 own = kv_bytes(llama, context)
 batches = [1, 2, 4, 8, 16, 32, 64, 128]
 shared_only = [n * h100.bandwidth / weights for n in batches]
 with_own = [n * h100.bandwidth / (weights + n * own) for n in batches]
 _ = line_plot(
     {"if weights were all": (batches, shared_only), "with each one's cache": (batches, with_own)},
-    x="requests in the batch", y="tokens per second, at most", log="x",
+    x="requests in the batch", y="tokens per second, at most",
     title="What a batch amortises, and what not", note="computed from the data sheet of an H100",
 )  # fmt: skip
 
@@ -481,15 +500,16 @@ gain_32 = with_own[batches.index(32)] / with_own[0]
 print(f"{equal_at:.0f} such caches are as large as the weights; {fit} fit beside them")
 print(f"32 requests: {gain_32:.0f} times the tokens per second of one")
 intensity = {name: attention_flops_per_byte(s) for name, s in built.items()}
-print({name: round(value, 1) for name, value in intensity.items()}, "operations per byte")
+print("attention, operations per byte, by how Llama-2-7B is built:")
+print("  ", {name: round(value, 1) for name, value in intensity.items()})
 
 # %% [markdown]
 # From about {{ equal_at:.0f}} requests on, more is read of caches than of weights, and a larger
 # batch gains little. Attention's intensity does not grow with the batch at all. It grows when query
 # heads share what is read: GQA, MQA and MLA, in the last line.
 #
-# And memory ends the line before the plot does: {{ fit }} requests fit, if every byte is put to
-# use. Is it? That is lesson 02.
+# And memory ends the lower line before the plot does: {{ fit }} requests fit, if every byte is put
+# to use. Is it? That is lesson 02.
 
 # %% [markdown]
 # ## Measured on the real model
@@ -498,12 +518,15 @@ print({name: round(value, 1) for name, value in intensity.items()}, "operations 
 # computed again, or read from the cache.
 
 # %%
-shapes = ["both rise alike", "without rises steeply, with a little", "both stay flat"]
+shapes = ["both rise alike", "steeply without, a little with", "both stay flat"]
 guess_shape = predict("Time for one more token, as the context grows?", shapes)
 
 # %% tags=["nbval-ignore-output"]
-contexts = [16, 64, 128, 256, 512, 768, 1024]
-again = [1e3 * best_of(2, lambda n=n: logits_after(text[:n], 0, dense_attend())) for n in contexts]
+contexts = [16, 128, 256, 512, 1024]  # the long ones run once: they are slow enough to time
+again = [
+    1e3 * best_of(1 if n > 256 else 2, lambda n=n: logits_after(text[:n], 0, dense_attend()))
+    for n in contexts
+]
 kept = [1e3 * best_of(8, lambda n=n: one_step(1, n)) for n in contexts]
 _ = line_plot(
     {"without a cache": (contexts, again), "with a cache": (contexts, kept)},

@@ -225,7 +225,7 @@ def draw_word_slot(
     draw_slot(d, x, y, size, kind, name, "")
     if label:
         look = request_style(name)
-        fits = min(size * 0.4, size * 1.55 / max(len(label), letters))
+        fits = min(size * 0.4, size * 1.45 / max(len(label), letters))
         d.text(x + size / 2, y + size * 0.5 + fits * 0.36, label, fits, "middle", look.on_fill)
 
 
