@@ -721,6 +721,11 @@ GENERATE = Answers(
             edit=((_APPEND, "ids.append(int(model.logits(hidden).argmax()))"),),
         ),
         Mistake(
+            "the token ids stay tensors",
+            "`argmax` gives a tensor with one number in it. `int(...)` takes it out.",
+            edit=((_APPEND, "ids.append(model.logits(hidden[-1:]).argmax())"),),
+        ),
+        Mistake(
             "the last token of the answer goes through the model too",
             "Nobody asks what follows it. One step less will do.",
             code="""

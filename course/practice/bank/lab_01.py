@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from functools import cache
 from random import Random
 from typing import Any
@@ -10,6 +12,20 @@ from course.practice.compare import Parting, Tolerance
 from course.practice.exercise import Exercise, Inputs, Probe
 from course.practice.guard import Unusable, attempt, int_list
 from course.sizing import MODELS, ModelShape
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Threads gain nothing on tensors so small, and wait for each other on a busy machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
 
 # ---- 1.1 kv_bytes_per_token ---------------------------------------------------------------------
 #
@@ -303,11 +319,13 @@ def _attention_inputs(inputs: Inputs) -> tuple:
     return q.to(dtype), keys.to(dtype), values.to(dtype)
 
 
+@_one_thread()
 def _attend(decode_attention: Any, inputs: Inputs) -> Any:
     q, keys, values = _attention_inputs(inputs)
     return decode_attention(q, keys, values, inputs["context_len"])
 
 
+@_one_thread()
 def _attend_alike(decode_attention: Any, inputs: Inputs) -> Any:
     """A query of zeros weighs all tokens alike, so that each value can be told by its size."""
     import torch
@@ -326,6 +344,7 @@ def _describe_alike(inputs: Inputs) -> str:
     return f"a query of zeros, {_describe_attention(inputs)}, {known}"
 
 
+@_one_thread()
 def _attend_and_look(decode_attention: Any, inputs: Inputs) -> Any:
     tensors = dict(zip(("queries", "keys", "values"), _attention_inputs(inputs), strict=True))
     before = {name: tensor.nan_to_num() for name, tensor in tensors.items()}
@@ -523,6 +542,7 @@ class RoomyCache:
         return out[0].transpose(0, 1)
 
 
+@_one_thread()
 def _generated(generate: Any, inputs: Inputs) -> tuple[list[int], RecordingModel, RoomyCache]:
     """What the last of the turns gave. Later turns: the words before, and more of the user's."""
     recording = RecordingModel()
@@ -551,6 +571,11 @@ def _positions(generate: Any, inputs: Inputs) -> Any:
 
 def _length(generate: Any, inputs: Inputs) -> Any:
     return _generated(generate, inputs)[2].length
+
+
+def _talk(generate: Any, inputs: Inputs) -> Any:
+    tokens, recording, _ = _generated(generate, inputs)
+    return {"tokens": tokens, "positions": recording.positions}
 
 
 def _turns(*turns: tuple[list[int], int]) -> Inputs:
@@ -622,6 +647,7 @@ GENERATE = Exercise(
             make=_one_turn,
             cases=5,
             describe=_describe_turns,
+            seconds=10.0,
             place=_place_token,
             unit="token",
         ),
@@ -632,6 +658,7 @@ GENERATE = Exercise(
             make=_one_turn,
             cases=3,
             describe=_describe_turns,
+            seconds=10.0,
             place=_place_position,
             unit="position",
         ),
@@ -642,24 +669,24 @@ GENERATE = Exercise(
             make=_one_turn,
             cases=3,
             describe=_describe_turns,
+            seconds=10.0,
             unit="length",
         ),
         Probe(
             "a conversation goes on with what the cache holds",
-            lambda generate, inputs: {
-                "tokens": _tokens(generate, inputs),
-                "positions": _positions(generate, inputs),
-            },
+            _talk,
             examples=(_turns((SKY, 3), ([10, 20], 3)),),
             make=_two_turns,
             cases=3,
             describe=_describe_turns,
+            seconds=10.0,
         ),
         Probe(
             "no tokens wanted, none given",
             _tokens,
             examples=(_turns((SKY, 0)),),
             describe=_describe_turns,
+            seconds=10.0,
         ),
     ),
 )
