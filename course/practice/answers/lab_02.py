@@ -342,6 +342,7 @@ SLABS = Answers(
 _LIVE = "live += holding.written"
 _RESERVED = "reserved += min(holding.held, holding.final) - holding.written"
 _INTERNAL = "internal += max(0, holding.held - holding.final)"
+_REST = f"{_RESERVED}\n        {_INTERNAL}"
 _STUCK = "stuck = next_need is not None and not next_fits and next_need <= free"
 _RESULT = "return Ledger(live, reserved, internal, free if stuck else 0, 0 if stuck else free)"
 
@@ -357,19 +358,13 @@ LEDGER = Answers(
             "all that is held and not written is called internal",
             "A part of it will be written before the request ends: that part is reserved, and "
             "internal is only what never will be.",
-            edit=(
-                (_RESERVED, "reserved += 0"),
-                (_INTERNAL, "internal += holding.held - holding.written"),
-            ),
+            edit=((_REST, "internal += holding.held - holding.written"),),
             arithmetic=_all_internal,
         ),
         Mistake(
             "all that is held and not written is called reserved",
             "Reserved is what the request will still write. Past its last token nothing is.",
-            edit=(
-                (_RESERVED, "reserved += holding.held - holding.written"),
-                (_INTERNAL, "internal += 0"),
-            ),
+            edit=((_REST, "reserved += holding.held - holding.written"),),
         ),
         Mistake(
             "reserved and internal trade places",
