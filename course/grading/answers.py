@@ -20,7 +20,7 @@ from course.practice.source import definitions, names_of
 
 BY_ID, BY_MARK, BY_NAME = "cell id", "marker line", "symbol name"
 MAX_CELL = 400_000  # characters of a cell that are looked at
-MAGIC = re.compile(r"^\s*[%!?].*$", re.MULTILINE)
+MAGIC = re.compile(r"^[ \t]*[%!?].*$", re.MULTILINE)
 
 
 @dataclass
@@ -101,7 +101,7 @@ def _one(book: Notebook, exercise: Exercise) -> Found:
         found.repairs.append(f"cells {places} all have the id {wanted}; the last answer counts")
     candidates: list[tuple[str, Cell]] = [(BY_ID, cell) for cell in reversed(own)]
     mark = re.compile(
-        rf"^\s*#.*(?<![\w.-])({re.escape(exercise.key)}|{re.escape(exercise.id)})(?![\w.-]*\d)",
+        rf"^[ \t]*#.*(?<![\w.-])({re.escape(exercise.key)}|{re.escape(exercise.id)})(?![\w.-]*\d)",
         re.MULTILINE,
     )
     rest = [c for c in reversed(book.cells) if c.id != wanted and c.kind == "code"]

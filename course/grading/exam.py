@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import time
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,6 +26,11 @@ from course.practice.verdict import HOLDS, NOT_RUN, PARTS, UNWRITTEN, Behaviour,
 ROUNDS = 2  # draws of hidden inputs, each as large as the notebook's
 VARIANTS = 6  # different hidden inputs where the reference itself takes long (Triton)
 MAX_ANSWER = 200_000  # characters
+LOUD = {
+    "MemoryError": "it ran out of memory", "SystemExit": "it tried to end its process",
+    "KeyboardInterrupt": "it tried to interrupt its process",
+}  # fmt: skip
+ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{5,}")
 STATES = {
     HOLDS: results.HOLDS, PARTS: results.WRONG,
     UNWRITTEN: results.UNWRITTEN, NOT_RUN: results.NOT_RUN,
@@ -121,6 +127,7 @@ def examine(
         return result
     result.notes = signs(text, exercise)
     began = time.perf_counter()
+    untouched = False
     if len(text) > MAX_ANSWER:
         failed = {"unusable": f"the answer has {len(text)} characters; at most {MAX_ANSWER}"}
         verdict = Verdict(
@@ -128,6 +135,7 @@ def examine(
         )
         result.answer = text[:MAX_ANSWER]
     elif _is_untouched(exercise, object(), text):
+        untouched = True
         verdict = Verdict(exercise, [Behaviour(p, UNWRITTEN) for p in exercise.probes], "", 0)
     else:
         seed = secret.of(exercise, student)
@@ -136,7 +144,7 @@ def examine(
         result.notes += _seen(verdict, cases, tried)
         verdicts.recognise(exercise, cases, tried.outcomes, verdict)
     result.seconds = round(time.perf_counter() - began, 3)
-    result.state = _state(verdict)
+    result.state = results.UNTOUCHED if untouched else _state(verdict)
     held = [b for b in verdict.behaviours if b.state == HOLDS]
     # As a sum of whole shares, so that all of them give the full points.
     result.points = verdict.points
@@ -177,15 +185,19 @@ def _worth(exercise: Exercise) -> dict[str, float]:
 def _state(verdict: Verdict) -> str:
     if verdict.passed:
         return results.RIGHT
-    if verdict.untouched:
-        return results.UNTOUCHED
     return results.PARTLY if verdict.in_state(HOLDS) else results.NOTHING
 
 
 def _seen(verdict: Verdict, cases: list[Case], tried: trial.Trial) -> list[str]:
     """What the trial showed that deserves a look."""
-    notes = list(tried.notes)
+    notes = [*tried.notes, *grouped(tried.seen)]
+    errors = {o["error"]["type"] for o in tried.outcomes if "error" in o}
+    for kind, words in LOUD.items():
+        notes += [words] if kind in errors else []
     for behaviour in verdict.behaviours:
+        told = behaviour.outcome.get("unusable", "")
+        if "too large" in told or "cannot be written down" in told or "may cross" in told:
+            notes += [told] if told not in notes else []
         parting = behaviour.parting
         if parting is not None and parting.why == "type" and tag(parting.got) == "$other":
             kind = str(parting.got["$other"])[:60]
@@ -198,6 +210,17 @@ def _seen(verdict: Verdict, cases: list[Case], tried: trial.Trial) -> list[str]:
     if failed and all(b.case.drawn for b in failed if b.case) and verdict.in_state(HOLDS):
         notes.append("right on every example of the notebook, wrong on hidden inputs")
     return notes
+
+
+def grouped(seen: set[str]) -> list[str]:
+    """Notes of one kind as one, with the first of them."""
+    kinds: dict[str, list[str]] = {}
+    for note in sorted(seen):
+        kinds.setdefault(note.partition(":")[0], []).append(note)
+    return [
+        found[0] if len(found) == 1 else f"{found[0]} and {len(found) - 1} more"
+        for found in kinds.values()
+    ][:12]
 
 
 def _told(behaviour: Behaviour, exercise: Exercise, points: float) -> BehaviourResult:
@@ -217,6 +240,7 @@ def _told(behaviour: Behaviour, exercise: Exercise, points: float) -> BehaviourR
         except Exception:  # describing what a student's values did must not stop anything
             inputs, place = "", ""
         whole = "; ".join(filter(None, [inputs, place, _reason(behaviour, hidden=False)]))
+        whole = ADDRESS.sub("0x…", whole)  # the same every time
         found.detail = whole[:1000]
         if public and behaviour.state == PARTS:
             found.says = whole[:600]

@@ -84,13 +84,16 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
         return _bounded(file.read(MAX_NOTEBOOK + 1))
 
 
-def collect(root: Path) -> Intake:
-    """Everything under a folder, or in a zip file. FileNotFoundError: there is no such thing."""
+def collect(root: Path, out: Path | None = None) -> Intake:
+    """Everything under a folder, or in a zip file. FileNotFoundError: there is no such thing.
+
+    out: a folder that is not looked into, because our own results are there.
+    """
     if not root.exists():
         raise FileNotFoundError(f"there is no folder or zip file {root}")
     left_over: list[str] = []
     if root.is_dir():
-        entries = list(_folder(root, left_over))
+        entries = list(_folder(root, left_over, out))
     else:
         entries = list(_file(root, (root.name,), left_over))
         if not zipfile.is_zipfile(root) and root.suffix.lower() != ".ipynb":
@@ -134,10 +137,12 @@ def fingerprint(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:24]
 
 
-def _folder(root: Path, left_over: list[str]) -> Iterator[Entry]:
+def _folder(root: Path, left_over: list[str], out: Path | None) -> Iterator[Entry]:
     count = 0
+    own = out.resolve() if out else None
     for folder, folders, names in os.walk(root, followlinks=False):
         here = Path(folder)
+        folders[:] = [name for name in folders if (here / name).resolve() != own]
         below = here.relative_to(root).parts
         for name in sorted(folders):
             if name in SKIPPED or (here / name).is_symlink():

@@ -23,7 +23,7 @@ from course.grading.trial import Bench
 from course.practice import registry
 from course.practice.exercise import Exercise
 
-MEMORY = 8 * 2**30  # bytes of this process: a hostile notebook must not take the machine
+MEMORY = 4 * 2**30  # bytes of this process: a hostile notebook must not take the machine
 MOST_COPIES = 20
 
 

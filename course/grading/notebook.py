@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MAX_CELLS = 5_000
+MAX_SOURCE = 4 * 2**20  # characters of all cells together
+MAX_TRIES = 200  # places where a whole cell of a damaged file may begin
 
 
 class Unreadable(ValueError):
@@ -62,6 +64,12 @@ def read(data: bytes) -> Notebook:
     if len(raw) > MAX_CELLS:
         repairs.append(f"it has {len(raw)} cells; the first {MAX_CELLS} were read")
     cells = [_cell(n, found) for n, found in enumerate(raw[:MAX_CELLS], 1) if type(found) is dict]
+    room = MAX_SOURCE
+    for cell in cells:
+        if len(cell.text) > room:
+            repairs.append(f"cell {cell.number} has {len(cell.text)} characters and is not read")
+            cell.text = ""
+        room -= len(cell.text)
     if len(cells) < min(len(raw), MAX_CELLS):
         repairs.append(f"{min(len(raw), MAX_CELLS) - len(cells)} entries among its cells are none")
     if not cells:
@@ -107,13 +115,16 @@ def _salvaged(text: str) -> list[Any]:
     """The cells that are still whole, one by one, of a file that is not."""
     decoder, found = json.JSONDecoder(), []
     starts = re.finditer(r'\{\s*"(?:cell_type|id|attachments|execution_count)"\s*:', text)
-    end = 0
+    end, failed = 0, 0
     for start in starts:
-        if start.start() < end or len(found) >= MAX_CELLS:
+        if start.start() < end:
             continue
+        if failed > MAX_TRIES or len(found) >= MAX_CELLS:
+            break
         try:
             cell, end = decoder.raw_decode(text, start.start())
         except (ValueError, RecursionError):
+            failed += 1
             continue
         if type(cell) is dict and "source" in cell:
             found.append(cell)

@@ -165,7 +165,7 @@ def grade(options: Options, on_change: Callable[[Progress], None] = lambda p: No
     if options.lab is not None:
         registry.lab(options.lab)
     partial_folder = options.out / "partial"
-    found = intake.collect(options.submissions)
+    found = intake.collect(options.submissions, options.out)
     whole = units(found)
     number, count = options.shard
     mine = [unit for place, unit in enumerate(whole) if place % count == number - 1]
@@ -376,7 +376,7 @@ def merged(
 
 def merge(options: Options) -> ClassResult:
     """The result of all shards, written to results.json."""
-    found = intake.collect(options.submissions)
+    found = intake.collect(options.submissions, options.out)
     open_run(options)
     reports = [
         IsolationReport(**json.loads(path.read_text(encoding="utf-8")))

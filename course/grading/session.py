@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from course.grading import sandbox
 from course.grading.room import Room
 from course.grading.wall.peer import Peer
 from course.grading.wall.wire import Channel, Gone
+from course.practice import guard
 
 START = 60.0  # s that Python and an exercise's imports may take
 
@@ -105,16 +107,29 @@ class Session:
 
     def load(self, text: str, name: str) -> None:
         """Run an answer's text there. What it raises comes through, as does Gone."""
-        self.within(self.limits.seconds)
-        self.peer.reset()
-        self.peer.ask("load", text=text, label=f"<answer {self.room.exercise_id}>", name=name)
+        label = f"<answer {self.room.exercise_id}>"
+        with self._fresh(self.limits.seconds):
+            self.peer.ask("load", text=text, label=label, name=name)
 
     def begin_case(self, seconds: float) -> Any:
         """A stand-in for the answer; nothing that crossed before is known any more."""
+        with self._fresh(seconds):
+            self.peer.ask("case")
+        return self.peer.decode({"ref": 0, "kind": "builtins:object", "text": "the answer"})
+
+    def fetch(self) -> Any:
+        """The answer's own value."""
+        with self._fresh(self.limits.seconds):
+            return self.peer.ask("value")
+
+    @contextlib.contextmanager
+    def _fresh(self, seconds: float) -> Iterator[None]:
+        """A new count of what comes in; what comes may not take long to read either."""
         self.within(seconds)
         self.peer.reset()
-        self.peer.ask("case")
-        return self.peer.decode({"ref": 0, "kind": "builtins:object", "text": "the answer"})
+        self.channel.received = 0
+        with guard.time_limit(seconds + 2):
+            yield
 
     def why_gone(self, gone: Gone) -> str:
         """What became of the worker, in words for a report."""

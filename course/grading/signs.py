@@ -52,8 +52,11 @@ def signs(text: str, exercise: Exercise) -> list[str]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             imported |= set(names_of(node))
     for node in ast.walk(tree):
-        for words in _of(node, imported, exercise):
-            found.setdefault(words, getattr(node, "lineno", 0))
+        try:
+            for words in _of(node, imported, exercise):
+                found.setdefault(words, getattr(node, "lineno", 0))
+        except RecursionError:
+            found["an expression that is nested very deep"] = getattr(node, "lineno", 0)
     told = [f"line {line}: {words}" for words, line in found.items()]
     return told if len(told) <= MOST else [*told[:MOST], f"and {len(told) - MOST} more"]
 

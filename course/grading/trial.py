@@ -19,6 +19,7 @@ from typing import Any
 
 from course.grading.room import Room
 from course.grading.session import Limits, Session
+from course.grading.wall.peer import place_of
 from course.grading.wall.wire import Gone
 from course.practice import guard
 from course.practice.exercise import Exercise
@@ -28,15 +29,17 @@ from course.practice.run import MAX_TIMEOUTS, Case, Outcome, cannot_run, unplain
 
 OUTSIDE, INSIDE, VALUE = "outside", "inside", "value"
 PATIENCE = 2.0  # times a probe's own limit: this machine may be busy with other submissions
-MAX_NODES, MAX_TEXT, MAX_DEPTH = 500_000, 32 * 2**20, 40
+MAX_NODES, MAX_TEXT, MAX_DEPTH = 200_000, 16 * 2**20, 40
 
 
 @dataclass
 class Trial:
-    """What became of it. ``notes``: what the worker did besides; ``peak``: bytes."""
+    """What became of it. ``notes``: what happened to its process; ``seen``: what that says it did
+    besides; ``peak``: bytes."""
 
     outcomes: list[Outcome]
     notes: list[str] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
     peak: int = 0
     on: dict[str, Any] = field(default_factory=dict)
 
@@ -81,12 +84,16 @@ def try_answer(
                     lost += 1
                     _say_gone(session, error, cases, todo, outcomes, stuck, trial)
                 finally:
-                    trial.notes += sorted(session.peer.notes - set(trial.notes))
+                    trial.seen |= session.peer.notes
                     trial.peak, trial.on = max(trial.peak, session.peak), session.on
         except Gone as error:  # before the answer was loaded
             raise RuntimeError(f"a worker for {room.key} did not start: {error.why}") from error
-        if todo and (lost >= MAX_TIMEOUTS or time.monotonic() > end):
-            why = "its process ended before" if lost else "the time of the exercise was used up"
+        late = time.monotonic() > end
+        if todo and (lost >= MAX_TIMEOUTS or late):
+            why = "the time of the exercise was used up"
+            if late and why not in trial.notes:
+                trial.notes.append(why)
+            why = why if late else trial.notes[-1]
             for place in todo:
                 outcomes[place] = {"skipped": why}
             todo.clear()
@@ -109,14 +116,14 @@ def _one_session(
     failed = "value" not in failure
     value = None
     if how == VALUE and not failed:
-        fetched = outcome_of(lambda: _fetched(session))
+        fetched = outcome_of(session.fetch)
         failed, failure = "value" not in fetched, fetched
         value = unplain(fetched.get("value"))
         session.__exit__()
     drives = list(dict.fromkeys(probe.drive for probe in exercise.probes))
     while todo:
         case = cases[todo[0]]
-        seconds = case.probe.seconds * PATIENCE
+        seconds = min(case.probe.seconds * PATIENCE, max(0.1, end - time.monotonic()))
         if failed:
             outcome = failure
         elif case.probe.behaviour in stuck:
@@ -150,12 +157,6 @@ def _inside(
         "drive", exercise=exercise.key, number=number, inputs=case.inputs, seconds=seconds
     )
     return well_formed(told)
-
-
-def _fetched(session: Session) -> Any:
-    session.within(session.limits.seconds)
-    session.peer.reset()
-    return session.peer.ask("value")
 
 
 def outcome_of(call: Callable[[], Any]) -> Outcome:
@@ -223,19 +224,12 @@ def well_formed(told: Any) -> Outcome:
         if found.keys() == {kind} and type(found[kind]) is str:
             return {kind: found[kind][:300]}
     if "timeout" in found and type(found["timeout"]) in (int, float):
-        return {"timeout": found["timeout"], **_where(found)}
+        return {"timeout": found["timeout"], **place_of(found)}
     error = found.get("error")
     if found.keys() == {"error"} and type(error) is dict:
         told = {key: str(error.get(key, ""))[:300] for key in ("type", "message")}
-        return {"error": {**told, **_where(error)}}
+        return {"error": {**told, **place_of(error)}}
     return bad
-
-
-def _where(found: dict[str, Any]) -> dict[str, Any]:
-    if type(found.get("line")) is not int:
-        return {}
-    words = {key: str(found.get(key, ""))[:120] for key in ("code", "function")}
-    return {"line": found["line"], **words}
 
 
 def _check(node: Any, depth: int = 0) -> None:
@@ -276,10 +270,11 @@ def _say_gone(
     case = cases[todo[0]]
     if isinstance(error, TooLong) or (isinstance(error, Gone) and error.kind == "timeout"):
         outcomes[todo[0]] = {"timeout": case.probe.seconds * PATIENCE}
+        why = "it did not answer in time"
     else:
         assert isinstance(error, Gone)
         why = session.why_gone(error)
-        trial.notes += [why] if why not in trial.notes else []
         outcomes[todo[0]] = {"died": why}
+    trial.notes = [note for note in trial.notes if note != why] + [why]
     stuck.add(case.probe.behaviour)
     todo.pop(0)

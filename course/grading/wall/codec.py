@@ -124,7 +124,8 @@ class Codec:
             return {"member": value.name, "of": name_of(kind)}
         record = is_course(kind) and dataclasses.is_dataclass(value)
         if record and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-            fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+            names = [f.name for f in dataclasses.fields(value)]  # type: ignore[arg-type]
+            fields = {name: getattr(value, name) for name in names}
             told = {name: self.encode(inside, 1) for name, inside in fields.items()}
             return {"record": told, "of": name_of(kind)}
         return None

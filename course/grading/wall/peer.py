@@ -26,13 +26,17 @@ class Peer(Codec):
         self._say({"do": verb, **what})
         while True:
             message = self.channel.receive()
-            self._heed(message)
+            try:
+                self._heed(message)
+                error = self._raised(message["bad"]) if "bad" in message else None
+            except (TypeError, ValueError, KeyError, AttributeError, RuntimeError) as bad:
+                raise Gone("broken", "it wrote to the answer pipe what is no answer") from bad
+            if error is not None:
+                raise error
             if "do" in message:
                 self._serve(message)
             elif "ok" in message:
                 return self.decode(message["ok"])
-            elif "bad" in message:
-                raise self._raised(message["bad"])
             else:
                 raise Gone("broken", "it wrote to the answer pipe what is no answer")
 
@@ -46,7 +50,7 @@ class Peer(Codec):
     def _heed(self, message: dict) -> None:
         notes = message.get("notes", [])
         if self.guarded and type(notes) is list:
-            self.notes.update(str(note)[:200] for note in notes[:50])
+            self.notes.update(str(note)[:200] for note in notes[: 50 - len(self.notes)])
         for number, content in message.get("changes", []):
             self._change(number, content)
 
@@ -59,7 +63,12 @@ class Peer(Codec):
             answer = {"bad": {"kinds": ["builtins:TypeError"], "message": str(error)}}
         except BaseException as error:
             answer = {"bad": self.describe(error)}
-        self._say(answer)
+        try:
+            self._say(answer)
+        except Uncrossable as error:  # too large: what it holds is not shared any more
+            self.shared.clear()
+            self.numbers.clear()
+            self._say({"bad": {"kinds": ["builtins:TypeError"], "message": str(error)}})
 
     def _done(self, message: dict) -> Any:
         """What the other side asks of an object of ours."""
@@ -128,10 +137,17 @@ class Peer(Codec):
                 except Exception:
                     continue
         error = error or Exception(message)
-        where = bad.get("where")
+        kind = kinds[0].rpartition(":")[2][:60] if kinds else "Exception"
         error.told = {  # type: ignore[attr-defined]
-            "type": kinds[0].rpartition(":")[2] if kinds else "Exception",
+            "type": kind if kind.isidentifier() else "Exception",
             "message": message,
-            **(where if type(where) is dict else {}),
+            **place_of(bad.get("where")),
         }
         return error
+
+
+def place_of(told: Any) -> dict:
+    """Line, its code and function, if that is what was told."""
+    if type(told) is not dict or type(told.get("line")) is not int:
+        return {}
+    return {"line": told["line"], **{k: str(told.get(k, ""))[:120] for k in ("code", "function")}}

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 HEAD = struct.Struct("<I")
-MAX_MESSAGE = 32 * 2**20  # bytes
+MAX_MESSAGE = 16 * 2**20  # bytes
+MAX_CASE = 64 * 2**20  # bytes that may come in for one case
 
 
 class Gone(BaseException):
@@ -36,6 +37,7 @@ class Channel:
     def __init__(self, read: int, write: int, idle: Callable[[], None] | None = None):
         self.read, self.write, self.idle = read, write, idle
         self.deadline = math.inf
+        self.received = 0
         self._buffer = bytearray()
         self._in, self._out = select.poll(), select.poll()
         self._in.register(read, select.POLLIN)
@@ -85,16 +87,19 @@ class Channel:
             if not part:
                 raise Gone("died", "it closed the connection")
             self._buffer += part
+            self.received += len(part)
+            if self.received > MAX_CASE:
+                raise Gone("broken", f"it sent more than {MAX_CASE // 2**20} MiB for one case")
 
     def _wait(self, poll: select.poll) -> None:
         if self.deadline == math.inf:
             return  # reading and writing wait by themselves
         while True:
             left = self.deadline - time.monotonic()
-            if poll.poll(max(0.0, min(100.0, left * 1000))):
-                return
-            if left <= 0:
+            if left <= 0:  # also when there is always something to be read
                 raise Gone("timeout", "it did not answer in time")
+            if poll.poll(min(100.0, left * 1000)):
+                return
             if self.idle is not None:
                 self.idle()
 
