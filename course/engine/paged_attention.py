@@ -105,9 +105,8 @@ def merge_attention_states(out_a, lse_a, out_b, lse_b):
     larger = torch.where(larger == float("-inf"), 0.0, larger)  # -inf - -inf would be NaN
     weight_a, weight_b = torch.exp(lse_a - larger), torch.exp(lse_b - larger)
     total = weight_a + weight_b
-    divisor = torch.where(total == 0, 1.0, total)
     out = torch.zeros_like(out_a, dtype=torch.float32)
     for part, weight in ((out_a, weight_a), (out_b, weight_b)):
-        share = (weight / divisor)[..., None]
-        out += torch.where(share > 0, part.float() * share, 0.0)  # 0 * NaN would be NaN
+        share = (weight / total)[..., None]  # NaN where both are empty
+        out += torch.where(weight[..., None] > 0, part.float() * share, 0.0)  # 0 * NaN is NaN
     return out.to(out_a.dtype), larger + torch.log(total)

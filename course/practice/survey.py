@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from course.practice import registry
 from course.practice.exercise import Alternative, Exercise, Mistake
 from course.practice.run import Outcome, expected, make_cases, outcomes
 from course.practice.source import variant_text
-from course.practice.verdict import HOLDS, NOT_RUN, Verdict, alike, judge, variant
+from course.practice.verdict import HOLDS, NOT_RUN, Behaviour, Verdict, alike, judge, variant
 
 
 @dataclass
@@ -113,7 +114,8 @@ def page(known: dict[int, str]) -> str:
 
 Made by `python -m course mistakes`; a test keeps it current. Each wrong answer is run against every
 probe of its exercise, and so is each other right answer. ✗: not as expected; a dot: as expected;
-n: not run where this page was made. The last column says what the check takes it for.
+n: not run where this page was made; g: run only on a GPU, so not shown. The last column says what
+the check takes it for.
 
 | | in the bank | |
 | --- | ---: | --- |
@@ -124,9 +126,9 @@ n: not run where this page was made. The last column says what the check takes i
     return "\n".join([head, *(known[lab] for lab in sorted(known))])
 
 
-def lab_section(lab: int) -> str:
-    """The part of one lab, everything run anew."""
-    surveys = [(exercise, survey(exercise)) for exercise in registry.lab(lab)]
+def lab_section(lab: int, made: Callable[[Exercise], list[Row]] = survey) -> str:
+    """The part of one lab; everything is run anew, unless ``made`` has it already."""
+    surveys = [(exercise, made(exercise)) for exercise in registry.lab(lab)]
     rows = [row for _, found in surveys for row in found]
     mistakes = [row for row in rows if row.is_mistake]
     others = [row for row in rows if not row.is_mistake]
@@ -144,6 +146,12 @@ def lab_section(lab: int) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _mark(behaviour: Behaviour, is_caught: bool) -> str:
+    if "cuda" in behaviour.probe.needs:  # the page is to be the same with a GPU and without
+        return "g"
+    return "✗" if is_caught else "n" if behaviour.state == NOT_RUN else "·"
+
+
 def _section(exercise: Exercise, found: list[Row]) -> list[str]:
     count = len(exercise.probes)
     head = " | ".join(str(n) for n in range(1, count + 1))
@@ -152,7 +160,7 @@ def _section(exercise: Exercise, found: list[Row]) -> list[str]:
     lines += ["", f"| | {head} | taken for |", f"| --- |{' :-: |' * count} --- |"]
     for row in found:
         marks = [
-            "✗" if n in row.caught_by else "n" if behaviour.state == NOT_RUN else "·"
+            _mark(behaviour, n in row.caught_by)
             for n, behaviour in enumerate(row.verdict.behaviours, start=1)
         ]
         label = row.which.name.replace("|", "\\|")

@@ -324,7 +324,6 @@ CACHE = Answers(
     """,
     shown="-1 is used as an index",
     shown_part="_store",
-    equivalent={},
 )
 
 # ---- 5.2 online softmax -------------------------------------------------------------------------
@@ -534,6 +533,11 @@ ONLINE = Answers(
     holds a token; in the prefill kernel, and when results are merged, it may not.
     """,
     shown="the weighted values are not rescaled",
+    equivalent={
+        f"online_softmax: {_NEW_MAX} -> new_max = max(float(scores.max()), running_max)": (
+            "the larger of two is the same in either order"
+        ),
+    },
 )
 
 # ---- 5.3 a group of query heads -----------------------------------------------------------------
@@ -698,6 +702,14 @@ GROUPS = Answers(
     one program a KV head and one `tl.dot`, and it works for a group of 1, 3 or 5 as for 4.
     """,
     shown="a query head finds its KV head by modulo",
+    equivalent={
+        f"attend_by_group: {_HEADS} -> {_HEADS.replace('+ 1', '+ 2')}": (
+            "heads of the next group are computed too early, and then again, rightly"
+        ),
+        f"attend_by_group: {_WEIGHTED} -> {_WEIGHTED.replace('-1', '+1')}": (
+            "of two dimensions, 1 is the last"
+        ),
+    },
 )
 
 # ---- 5.4 the decode kernel ----------------------------------------------------------------------
@@ -938,6 +950,18 @@ KERNEL = Answers(
     `tl.dot` has the group's queries as its rows.
     """,
     shown="the mask asks whether the block holds any token",
+    equivalent={
+        **{
+            f"paged_decode_kernel: {_BLOCK} -> {_BLOCK.replace('other=0', f'other={number}')}": (
+                "what a masked position gets for a block is never read: its loads are masked too"
+            )
+            for number in (1, -1)
+        },
+        "paged_decode_kernel: new_max = tl.maximum(running_max, tl.max(scores, axis=1)) -> "
+        "new_max = tl.maximum(tl.max(scores, axis=1), running_max)": (
+            "the larger of two is the same in either order"
+        ),
+    },
 )
 
 # ---- 5.5 merging --------------------------------------------------------------------------------
@@ -947,9 +971,8 @@ _SAFE = (
     '    larger = torch.where(larger == float("-inf"), 0.0, larger)  # -inf - -inf would be NaN\n'
 )
 _WEIGHTS = "weight_a, weight_b = torch.exp(lse_a - larger), torch.exp(lse_b - larger)"
-_DIVISOR = "divisor = torch.where(total == 0, 1.0, total)"
-_SHARE = "share = (weight / divisor)[..., None]"
-_ADD = "out += torch.where(share > 0, part.float() * share, 0.0)  # 0 * NaN would be NaN"
+_SHARE = "share = (weight / total)[..., None]  # NaN where both are empty"
+_ADD = "out += torch.where(weight[..., None] > 0, part.float() * share, 0.0)  # 0 * NaN is NaN"
 _PAIRS = "((out_a, weight_a), (out_b, weight_b))"
 _MERGED = "return out.to(out_a.dtype), larger + torch.log(total)"
 _FLOAT = "lse_a, lse_b = lse_a.float(), lse_b.float()"
@@ -1009,13 +1032,7 @@ MERGE = Answers(
         Mistake(
             "nothing is divided by zero",
             "With two empty parts the weights sum to 0, and 0 / 0 is NaN. Zeros are the answer.",
-            edit=(
-                (_DIVISOR, "divisor = total"),
-                (
-                    _ADD,
-                    "out += torch.where(weight[..., None] > 0, part.float() * share, 0.0 * share)",
-                ),
-            ),
+            edit=((_ADD, "out += torch.where(share != 0, part.float() * share, 0.0)"),),
         ),
         Mistake(
             "the weights are not divided by their sum",
@@ -1025,13 +1042,7 @@ MERGE = Answers(
         Mistake(
             "each part gets the other's weight",
             "out_a belongs to lse_a.",
-            edit=(
-                (_PAIRS, "((out_a, weight_b), (out_b, weight_a))"),
-                (
-                    _ADD,
-                    "out += torch.where((share > 0) & ~part.isnan(), part.float() * share, 0.0)",
-                ),
-            ),
+            edit=((_PAIRS, "((out_a, weight_b), (out_b, weight_a))"),),
         ),
         Mistake(
             "the new lse is the larger of the two",
@@ -1142,6 +1153,20 @@ MERGE = Answers(
     anything in its out. NaN is not multiplied away.
     """,
     shown="an empty part is multiplied by zero",
+    equivalent={
+        "merge_attention_states: lse_a, lse_b = (lse_a.float(), lse_b.float()) -> (dropped)": (
+            "lse is fp32 by contract; the line is for callers who do not keep to it"
+        ),
+        "merge_attention_states: larger = torch.maximum(lse_a, lse_b) -> larger = "
+        "torch.maximum(lse_b, lse_a)": "the larger of two is the same in either order",
+        **{
+            "merge_attention_states: larger = torch.where(larger == float('-inf'), 0.0, larger) -> "
+            f"larger = torch.where(larger == float('-inf'), {number}, larger)": (
+                "any finite number will do: exp(-inf - number) is 0, and log(0) is -inf"
+            )
+            for number in (1.0, -1.0)
+        },
+    },
 )
 
 # ---- 5.6 ----------------------------------------------------------------------------------------
@@ -1330,6 +1355,36 @@ MEND = Answers(
     about which of the two could do harm.
     """,
     shown="NaN in the answer is replaced at the end",
+    equivalent={
+        **{
+            f"attend_blocks: running_sum = 0.0 -> running_sum = {number}": (
+                "the first rescale is exp(-inf) = 0; without a token, 0 / anything is 0"
+            )
+            for number in (1.0, -1.0)
+        },
+        "attend_blocks: divisor = tl.where(running_sum == 0.0, 1.0, running_sum) -> "
+        "divisor = tl.where(running_sum == 0.0, 2.0, running_sum)": "0 / 2 is 0 as well",
+        **{
+            f"attend_blocks: {load} -> {load.replace('0.0', number)}": (
+                "a masked key's score is replaced, a masked value's weight is 0: any number will do"
+            )
+            for load in (_LOAD_K, _LOAD_VALUES)
+            for number in ("1.0", "-1.0")
+        },
+        "attend_blocks: new_max = tl.maximum(running_max, tl.max(scores, axis=0)) -> "
+        "new_max = tl.maximum(tl.max(scores, axis=0), running_max)": (
+            "the larger of two is the same in either order"
+        ),
+        **{
+            f"attend_blocks: {line} -> {line.replace('axis=0', 'axis=-1')}": (
+                "of one dimension, 0 is the last"
+            )
+            for line in (
+                "new_max = tl.maximum(running_max, tl.max(scores, axis=0))",
+                "running_sum = running_sum * rescale + tl.sum(weights, axis=0)",
+            )
+        },
+    },
 )
 
 ANSWERS = {
