@@ -140,6 +140,11 @@ if torch.cuda.is_available():
                 count=torch.cuda.device_count())
 elif getattr(torch.backends, "mps", None) and torch.backends.mps.is_available():
     seen["kind"] = "mps"
+try:
+    from course.engine.native.library import native_problem
+    seen["native"] = native_problem() or ""
+except Exception as error:
+    seen["native"] = f"{type(error).__name__}: {error}"
 seen["errors"] = {}
 for name in sys.argv[1:]:
     try:
@@ -282,6 +287,9 @@ def check_device(probe: Probe | None) -> tuple[Check, bool]:
             "There seems to be an NVIDIA GPU that this PyTorch does not see: it is a CPU build, or"
             " the driver is too old for it. The course runs on the CPU meanwhile."
         )
+        return Check("Device", NOTE, found, remedy), False
+    if problem := seen.get("native"):
+        remedy = f"The engine computes in PyTorch alone, a little slower. C operations: {problem}."
         return Check("Device", NOTE, found, remedy), False
     return Check("Device", OK, f"{found}. Enough for everything; a GPU makes it faster"), False
 

@@ -277,7 +277,7 @@ def test_an_int8_cache_is_smaller_and_nearly_the_same():
         "query_start_loc": torch.tensor([0, 3]),
     }
     expected = paged_attention(q, *exact.layer(0), **step)
-    for backend in ("reference", "torch"):
+    for backend in ("reference", "torch", "auto"):
         keys, values, key_scales, value_scales = small.layer(0)
         out = paged_attention(
             q,

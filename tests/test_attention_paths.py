@@ -19,7 +19,9 @@ from course.engine.paged_attention import (
     paged_attention,
 )
 
-BOTH = pytest.mark.parametrize("backend", ["reference", "torch"])
+# "native" is there where a C compiler is; test_native.py says what happens where none is.
+NAMES = ["reference", "torch", *["native"][: available_backends()["native"] == "ok"]]
+BOTH = pytest.mark.parametrize("backend", NAMES)
 BS = 4  # the block size of most cases here
 
 
@@ -95,7 +97,8 @@ def test_mixed_batches_of_prefill_and_decode(triples, heads, window):
         lens, counts, head_dim=128, num_kv_heads=heads[1], group=heads[0] // heads[1],
         dtype=torch.bfloat16, window=window, seed=6,
     )  # fmt: skip
-    case.check(*run(case, "torch"))
+    for backend in NAMES[1:]:
+        case.check(*run(case, backend))
 
 
 @BOTH

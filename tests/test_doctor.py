@@ -284,6 +284,9 @@ def test_device_states(versions, monkeypatch):
     check, has_gpu = doctor.check_device(answers({**GPU, "kind": "rocm", "count": 4}))
     assert (check.status, has_gpu) == (OK, True)
     assert "first of 4" in check.found
+    check, _ = doctor.check_device(answers({**CPU, "native": "there is no C compiler"}))
+    assert check.status == NOTE
+    assert "no C compiler" in check.remedy
     check, has_gpu = doctor.check_device(answers({**CPU, "kind": "mps"}))
     assert (check.status, has_gpu) == (NOTE, False)
     check, _ = doctor.check_device(None)

@@ -7,8 +7,9 @@ from model_checkpoints import SMALL, random_weights, slow_logits, write_folder, 
 
 from course.engine.loading.loader import load_model, tiny_model
 from course.engine.loading.model_file import DamagedModelFile
-from course.engine.model import LlamaModel, apply_rope, dense_attend, rope_angles, rope_rate
+from course.engine.model import LlamaModel, dense_attend, rope_rate
 from course.engine.model_config import ModelConfig
+from course.engine.operations import apply_rope, rope_angles
 
 IDS = [7, 200, 3, 3, 91, 0, 255, 40, 7, 12, 66]
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from course.engine import linear
-from course.engine.linear import Linear, can_pack
+from course.engine.native import linear
+from course.engine.native.linear import Linear, can_pack
 
 DTYPES = [torch.float32, torch.bfloat16]
 

@@ -52,6 +52,10 @@ class AttentionPlan:
             from course.engine.triton_attention import TritonAttention
 
             self._compute = TritonAttention.from_batch(batch, self.device, num_splits)
+        elif self.backend == "native":
+            from course.engine.native.attention import NativeAttention
+
+            self._compute = NativeAttention(batch, self.device)
         elif self.backend == "torch":
             from course.engine.attention_torch import TorchAttention
 

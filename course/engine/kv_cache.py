@@ -12,6 +12,7 @@ from operator import index
 import torch
 
 from course.engine.block_table import blocks_needed, slot_mapping
+from course.engine.native.attention import can_copy, copy_to_slots
 from course.engine.triton_support import choose_backend
 from course.sizing import ModelShape
 
@@ -32,7 +33,7 @@ class PagedKVCache:
     Invariant: a slot changes only through `write`, `write_blocks` or as a destination of
     `copy_blocks`. Slots that were never written hold anything, NaN included; nobody may read them.
 
-    ``write_backend``: "torch", "triton" or "auto" (the Triton kernel where it is compiled).
+    ``write_backend``: "torch", "native", "triton" or "auto" (the quickest that runs here).
     """
 
     def __init__(
@@ -140,6 +141,9 @@ class PagedKVCache:
             from course.engine.triton_write import write_to_slots
 
             write_to_slots(self.keys[layer], self.values[layer], k, v, slots)
+            return
+        if self.write_backend == "native" and can_copy(self.keys, k, v):
+            copy_to_slots(self.keys, self.values, layer, k, v, slots)
             return
         self.keys[layer].flatten(0, 1).index_copy_(0, slots, k.to(self.dtype))
         self.values[layer].flatten(0, 1).index_copy_(0, slots, v.to(self.dtype))

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 import torch
 import torch.nn.functional as F
 
-from course.engine.linear import Linear
 from course.engine.model_config import ModelConfig
+from course.engine.native.linear import Linear
+from course.engine.operations import operations
 
 # attend(layer, q [T, num_heads, D], k [T, num_kv_heads, D], v like k) -> [T, num_heads, D]
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -48,6 +49,7 @@ class LlamaModel:
         device: torch.device | str = "cpu",
     ):
         self.config, self.dtype, self.device = config, dtype, torch.device(device)
+        self.ops = operations(self.device, dtype)
 
         def take(name: str) -> torch.Tensor:
             return weights[name].to(device=self.device, dtype=dtype)
@@ -76,19 +78,18 @@ class LlamaModel:
         config = self.config
         num_rotated = config.num_heads + config.num_kv_heads
         num_all = num_rotated + config.num_kv_heads
-        cos, sin = rope_angles(positions, self.rope_rate, self.dtype)  # once for all layers
+        angles = self.ops.rope_angles(positions, self.rope_rate, self.dtype)  # for all layers
         hidden = F.embedding(token_ids, self.embedding)
         for i, layer in enumerate(self.layers):
             qkv = layer.qkv(self._norm(hidden, layer.attention_norm))
             qkv = qkv.view(-1, num_all, config.head_dim)
-            turned = apply_rope(qkv[:, :num_rotated], cos, sin)
+            turned = self.ops.rope(qkv, num_rotated, angles)
             q, k = turned[:, : config.num_heads], turned[:, config.num_heads :]
             out = attend(i, q, k, qkv[:, num_rotated:])
             hidden = layer.o(out.reshape(len(out), -1), plus=hidden)
 
             gate_up = layer.gate_up(self._norm(hidden, layer.mlp_norm))
-            gate, up = gate_up.chunk(2, dim=-1)
-            hidden = layer.down(F.silu(gate).mul_(up), plus=hidden)
+            hidden = layer.down(self.ops.silu_mul(gate_up), plus=hidden)
         return self._norm(hidden, self.final_norm)
 
     @torch.inference_mode()
@@ -97,7 +98,7 @@ class LlamaModel:
         return self.lm_head(hidden).float()
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x, weight.shape, weight, self.config.rms_norm_eps)
+        return self.ops.rms_norm(x, weight, self.config.rms_norm_eps)
 
 
 def rope_rate(config: ModelConfig) -> torch.Tensor:
@@ -109,26 +110,6 @@ def rope_rate(config: ModelConfig) -> torch.Tensor:
     """
     half = config.head_dim // 2
     return config.rope_theta ** (-torch.arange(half, dtype=torch.float64) / half)
-
-
-def rope_angles(
-    positions: torch.Tensor, rate: torch.Tensor, dtype: torch.dtype
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin [num_tokens, 1, head_dim] for `apply_rope`, of positions int64 [num_tokens].
-
-    The sine carries the sign that its half of the pair needs, so that turning takes no negation.
-    """
-    angle = positions[:, None, None] * rate
-    cos, sin = angle.cos(), angle.sin()
-    return torch.cat([cos, cos], dim=-1).to(dtype), torch.cat([-sin, sin], dim=-1).to(dtype)
-
-
-def apply_rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Turn x [num_tokens, heads, head_dim] to its positions, by their `rope_angles`.
-
-    Rolling by half a head lays each element's partner under it: x cos + partner (+-sin).
-    """
-    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
 def dense_attend(sliding_window: int | None = None) -> Attend:

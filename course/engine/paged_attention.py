@@ -1,13 +1,15 @@
-"""Attention over a paged KV cache: one function, three ways to compute it.
+"""Attention over a paged KV cache: one function, four ways to compute it.
 
 "reference"  plain loops, to be read and to check the others with
 "torch"      PyTorch operations that are quick on a CPU (and run anywhere)
+"native"     the same walk over the block tables in C, the quickest on a CPU with a C compiler
 "triton"     kernels for a GPU; on a CPU only in Triton's interpreter, to study them
 """
 
 import torch
 
 from course.engine.attention_plan import AttentionPlan
+from course.engine.native.library import native_problem
 from course.engine.triton_support import BackendUnavailable, triton_status
 
 __all__ = [
@@ -21,7 +23,12 @@ __all__ = [
 
 def available_backends() -> dict[str, str]:
     """Each backend by name: "ok", or why it cannot run here."""
-    return {"reference": "ok", "torch": "ok", "triton": triton_status().problem or "ok"}
+    return {
+        "reference": "ok",
+        "torch": "ok",
+        "native": native_problem() or "ok",
+        "triton": triton_status().problem or "ok",
+    }
 
 
 def paged_attention(

@@ -7,7 +7,9 @@ from functools import cache
 
 import torch
 
-BACKENDS = ("reference", "torch", "triton")
+from course.engine.native.library import native_problem
+
+BACKENDS = ("reference", "torch", "native", "triton")
 
 
 class BackendUnavailable(RuntimeError):
@@ -66,10 +68,18 @@ def triton_status() -> TritonStatus:
 def choose_backend(name: str, device: torch.device) -> str:
     """The backend that "auto" means on this device, or `name` if it can run there."""
     if name == "auto":  # on a CPU without asking: Triton's mode is fixed when it is imported
+        if device.type == "cpu":
+            return "torch" if native_problem() else "native"
         on_gpu = device.type == "cuda" and triton_status().mode == "compiled"
         return "triton" if on_gpu else "torch"
     if name not in BACKENDS:
         raise ValueError(f"backend {name!r}: there are {', '.join(BACKENDS)} and auto")
+    if name == "native":
+        problem = native_problem()
+        if device.type != "cpu":
+            problem = f"it is for CPUs and the tensors are on {device}"
+        if problem:
+            raise BackendUnavailable(f"backend 'native' cannot run here: {problem}")
     if name == "triton":
         status = triton_status()
         problem = status.problem

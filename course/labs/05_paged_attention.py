@@ -77,6 +77,7 @@ else:
 # This one is short: one query, one KV head, a block in each turn. Its scores are masked, it passed
 # every test on a fresh cache, and one day a user's answer is NaN.
 
+
 # %%
 @triton.jit
 def faulty_attend(
@@ -118,6 +119,7 @@ def faulty_attend(
 
 # %% [markdown]
 # Its test, on a fresh cache with nine tokens of A:
+
 
 # %% tags=["nbval-ignore-output"]
 def try_kernel(kernel, context_len, poisoned_slot=None):

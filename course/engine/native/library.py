@@ -1,0 +1,156 @@
+"""Compile kernels.c for this machine, once, and load it; or say why that cannot be.
+
+The compiled file is kept in the user's cache folder, under a name made of everything that it
+depends on: the source, the flags, the processor. Two processes may compile it at once: each writes
+a file of its own and then renames it.
+"""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+
+SOURCE = Path(__file__).with_name("kernels.c")
+FLAGS = (
+    *("-O3", "-march=native", "-std=gnu11", "-fopenmp", "-fPIC", "-shared"),
+    *("-fno-math-errno", "-fno-trapping-math"),
+)
+DEFINES = {torch.float32: (), torch.bfloat16: ("-DBF16",)}
+COMPILE_SECONDS = 60  # it takes one or two; a compiler that waits for a licence must not hang us
+
+# p: address, i: int64, f: float
+SIGNATURES = {
+    "rms_norm": "pppiif",
+    "rope": "pippiii",
+    "silu_mul": "ppii",
+    "write": "pipipiipp",
+    "attend": "pipppipiiiiiifipp",
+}
+
+
+class NativeUnavailable(RuntimeError):
+    """The C operations cannot be used here; the message says why."""
+
+
+@cache
+def native_problem(dtype: torch.dtype = torch.float32) -> str | None:
+    """None where the C operations work for `dtype`, or why not."""
+    try:
+        load(dtype)
+    except NativeUnavailable as problem:
+        return str(problem)
+    return None
+
+
+@cache
+def load(dtype: torch.dtype) -> ctypes.CDLL:
+    """The library for `dtype`; NativeUnavailable says why there is none."""
+    if os.environ.get("COURSE_NATIVE", "1") == "0":
+        raise NativeUnavailable("COURSE_NATIVE=0 turns the C operations off")
+    if dtype not in DEFINES:
+        raise NativeUnavailable(f"they are for float32 and bfloat16, not {dtype}")
+    if sys.platform != "linux":
+        raise NativeUnavailable("they have been tried on Linux only")
+    try:
+        library = ctypes.CDLL(str(_compiled(dtype)))
+    except OSError:  # a damaged file in the cache
+        try:
+            library = ctypes.CDLL(str(_compiled(dtype, again=True)))
+        except OSError as error:
+            raise NativeUnavailable(f"the compiled file cannot be loaded: {error}") from error
+    for name, letters in SIGNATURES.items():
+        function = getattr(library, name)
+        kinds = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "f": ctypes.c_float}
+        function.argtypes, function.restype = [kinds[letter] for letter in letters], None
+    _check(library, dtype)
+    return library
+
+
+def _compiled(dtype: torch.dtype, again: bool = False) -> Path:
+    threads = _openmp_of_pytorch()
+    key = hashlib.sha256()
+    for part in (SOURCE.read_bytes(), *FLAGS, *DEFINES[dtype], threads, platform.machine(), _cpu()):
+        key.update(part if isinstance(part, bytes) else part.encode())
+        key.update(b"\0")
+    name = f"kernels-{key.hexdigest()[:24]}"
+    folder = _cache_folder()
+    for path in () if again else folder.glob(f"{name}-*.so"):
+        if path.stem == f"{name}-{path.stat().st_size}":  # to load one cut short is to crash
+            return path
+    names = (os.environ.get("CC", "cc"), "gcc", "clang")
+    compiler = next(filter(None, map(shutil.which, names)), None)
+    if compiler is None:
+        raise NativeUnavailable("there is no C compiler: install gcc, or do without")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, started = tempfile.mkstemp(suffix=".so", dir=folder)
+    except OSError:  # a home that is read-only or full: for this process only
+        folder = Path(tempfile.mkdtemp(prefix="paged-attention-course-"))
+        handle, started = tempfile.mkstemp(suffix=".so", dir=folder)
+    os.close(handle)
+    # Without -fopenmp here the linker would not add a second OpenMP, whose threads would fight
+    # PyTorch's for the cores; so compiling and linking are two steps.
+    compile_flags = [flag for flag in FLAGS if flag != "-shared"]
+    made = f"{started}.o"
+    try:
+        _run([compiler, *compile_flags, *DEFINES[dtype], "-c", str(SOURCE), "-o", made])
+        _run([compiler, "-shared", made, threads, "-lm", "-o", started])
+        path = folder / f"{name}-{os.path.getsize(started)}.so"
+        os.replace(started, path)
+    finally:
+        for leftover in (made, started):
+            Path(leftover).unlink(missing_ok=True)
+    return path
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NativeUnavailable(f"the C compiler did not work: {error}") from error
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        raise NativeUnavailable(f"the C compiler refused: {said[0] if said else 'no message'}")
+
+
+def _openmp_of_pytorch() -> str:
+    """The OpenMP library that PyTorch has loaded into this process: our loops use its threads."""
+    torch.get_num_threads()
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            path = line.split(maxsplit=5)[-1].strip()
+            if Path(path).name.startswith("libgomp"):
+                return path
+    raise NativeUnavailable("this PyTorch does not use GNU OpenMP")
+
+
+def _cpu() -> str:
+    """What -march=native depends on: a home folder may be shared by machines that differ."""
+    with open("/proc/cpuinfo") as lines:
+        wanted = ("model name", "flags", "Features", "CPU part")
+        return "".join(sorted({line for line in lines if line.startswith(wanted)}))
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "paged-attention-course"
+
+
+def _check(library: ctypes.CDLL, dtype: torch.dtype) -> None:
+    """One small norm against PyTorch: a compiler or a file that went wrong is not used."""
+    x = torch.linspace(-2, 3, 3 * 40).view(3, 40).to(dtype)
+    weight, out = torch.linspace(0.5, 1.5, 40).to(dtype), torch.empty(3, 40, dtype=dtype)
+    library.rms_norm(x.data_ptr(), weight.data_ptr(), out.data_ptr(), 3, 40, 1e-5)
+    expected = torch.nn.functional.rms_norm(x.float(), (40,), weight.float(), 1e-5)
+    if not torch.allclose(out.float(), expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-6):
+        raise NativeUnavailable("the compiled file computes something else than PyTorch")

@@ -1,0 +1,240 @@
+"""The C operations: right against PyTorch, and politely absent where they cannot be."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from course.engine.native import library
+from course.engine.native.attention import can_copy, copy_to_slots
+from course.engine.native.library import native_problem
+from course.engine.operations import NativeOperations, TorchOperations, operations
+
+PROBLEM = native_problem()
+needs_native = pytest.mark.skipif(PROBLEM is not None, reason=f"no C operations: {PROBLEM}")
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+
+
+def draw(*shape, dtype=torch.float32, seed=0, scale=1.0):
+    return (torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * scale).to(dtype)
+
+
+def close(found, expected, dtype):
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(found.double(), expected.double(), rtol=4 * eps, atol=4 * eps)
+
+
+# --- the operations --------------------------------------------------------------------------
+
+
+@needs_native
+@DTYPES
+@pytest.mark.parametrize("rows", [1, 3, 200])
+@pytest.mark.parametrize("width", [1, 7, 64, 576])
+def test_norm_and_swiglu(dtype, rows, width):
+    native, plain = NativeOperations(dtype), TorchOperations()
+    x, weight = draw(rows, width, dtype=dtype, seed=1), draw(width, dtype=dtype, seed=2)
+    expected = plain.rms_norm(x.double(), weight.double(), 1e-5)
+    close(native.rms_norm(x, weight, 1e-5), expected, dtype)
+    both = draw(rows, 2 * width, dtype=dtype, seed=3, scale=5.0)
+    before = both.clone()
+    close(native.silu_mul(both), plain.silu_mul(both.double()), dtype)
+    assert torch.equal(both, before)
+
+
+@needs_native
+def test_swiglu_at_the_ends():
+    """Where exp would overflow or vanish, and NaN, which must not be swallowed."""
+    gate = torch.tensor([[-1e30, -200.0, -88.0, -0.0, 88.0, 200.0, 1e30, float("nan")]])
+    found = NativeOperations(torch.float32).silu_mul(torch.cat([gate, torch.ones(1, 8)], dim=1))
+    expected = torch.nn.functional.silu(gate)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6, equal_nan=True)
+
+
+@needs_native
+@DTYPES
+@pytest.mark.parametrize("head_dim", [2, 6, 16, 64, 80])
+def test_rope_turns_the_heads_asked_for_and_no_others(dtype, head_dim):
+    positions = torch.tensor([0, 1, 2, 500, 8191])
+    rate = 10000.0 ** (-torch.arange(head_dim // 2, dtype=torch.float64) / (head_dim // 2))
+    x = draw(5, 7, head_dim, dtype=dtype, seed=4)
+    native, plain = NativeOperations(dtype), TorchOperations()
+    exact = plain.rope(x.double(), 4, plain.rope_angles(positions, rate, torch.float64))
+    rest = x[:, 4:].clone()
+    turned = native.rope(x, 4, native.rope_angles(positions, rate, dtype))
+    close(turned, exact, dtype)
+    assert torch.equal(x[:, 4:], rest)
+
+
+@needs_native
+@DTYPES
+def test_rows_are_copied_to_their_slots_and_nowhere_else(dtype):
+    keys = torch.full((2, 6, 4, 3, 8), float("nan"), dtype=dtype)
+    values = keys.clone()
+    qkv = draw(5, 9, 8, dtype=dtype, seed=5)
+    k, v, slots = qkv[:, 3:6], qkv[:, 6:], torch.tensor([23, 0, 7, 8, 4])
+    assert can_copy(keys, k, v)
+    assert not can_copy(keys, k.double(), v)
+    assert not can_copy(keys, k.transpose(1, 2), v)
+    copy_to_slots(keys, values, 1, k, v, slots)
+    assert torch.equal(keys[1].flatten(0, 1)[slots], k)
+    assert torch.equal(values[1].flatten(0, 1)[slots], v)
+    assert int((~keys.isnan()).sum()) == k.numel() == int((~values.isnan()).sum())
+
+
+@needs_native
+@settings(max_examples=60, deadline=None)
+@given(st.floats(-87, 88))
+def test_bfloat16_is_rounded_to_nearest_even(number):
+    """As PyTorch rounds; a norm of a row of one number is its sign, times the weight."""
+    x, weight = torch.ones(1, 1, dtype=torch.bfloat16), torch.tensor([number]).bfloat16()
+    assert NativeOperations(torch.bfloat16).rms_norm(x, weight, 0.0) == weight
+
+
+def test_float16_and_other_devices_stay_with_pytorch():
+    assert isinstance(operations(torch.device("cpu"), torch.float16), TorchOperations)
+    assert isinstance(operations(torch.device("meta"), torch.float32), TorchOperations)
+
+
+# --- the compiler --------------------------------------------------------------------------------
+
+SCRIPT = """
+import torch
+from course.engine import LLM, SamplingParams
+from course.engine.native.library import native_problem
+print(native_problem())
+print(LLM("tiny").generate("abc", SamplingParams(max_tokens=8))[0].token_ids)
+"""
+
+
+def in_a_process(cache: Path, **changes) -> tuple[str, str]:
+    """What native_problem says in a fresh process, and the tokens of a tiny model."""
+    env = os.environ | {"XDG_CACHE_HOME": str(cache)} | changes
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    problem, tokens = done.stdout.splitlines()
+    return problem, tokens
+
+
+def fake_compiler(tmp_path: Path, body: str) -> str:
+    path = tmp_path / "fakecc"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def problem_with(tmp_path, monkeypatch):
+    """What loading says under changed variables, with a cache folder of its own."""
+
+    def problem(**changes) -> str | None:
+        for name, value in {"XDG_CACHE_HOME": str(tmp_path), **changes}.items():
+            monkeypatch.setenv(name, value)
+        try:
+            library.load.__wrapped__(torch.float32)
+        except library.NativeUnavailable as error:
+            return str(error)
+        return None
+
+    problem.folder = tmp_path / "paged-attention-course"
+    return problem
+
+
+@needs_native
+def test_without_a_compiler_the_engine_runs_and_gives_the_same_tokens(tmp_path):
+    compiled, tokens = in_a_process(tmp_path / "a")
+    assert compiled == "None"
+    problem, same = in_a_process(tmp_path / "b", PATH="/nowhere", CC="nothing-there")
+    assert "no C compiler" in problem
+    assert same == tokens
+
+
+@needs_native
+def test_what_was_compiled_is_used_again_and_nothing_half_made_is_left(problem_with):
+    assert problem_with() is None
+    assert [path.suffix for path in problem_with.folder.iterdir()] == [".so"]
+    assert problem_with(PATH="/nowhere", CC="nothing-there") is None
+    assert "COURSE_NATIVE=0" in problem_with(COURSE_NATIVE="0")
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("echo 'fakecc: no licence' >&2; exit 1", "no licence"),
+        ("for last; do :; done; echo nonsense > $last", "cannot be loaded"),
+        ("exit 0", "cannot be loaded"),
+    ],
+)
+def test_a_compiler_that_fails_is_said_to(tmp_path, problem_with, body, said):
+    assert said in problem_with(CC=fake_compiler(tmp_path, body))
+
+
+@needs_native
+def test_a_damaged_file_in_the_cache_is_compiled_again(problem_with):
+    assert problem_with() is None
+    (made,) = problem_with.folder.iterdir()
+    whole = made.read_bytes()
+    for damaged in (whole[:1000], b"", bytes(len(whole))):
+        made.unlink()  # written over, it would change under this process, which has it loaded
+        made.write_bytes(damaged)
+        assert problem_with() is None
+        assert made.stat().st_size == len(whole)
+
+
+@needs_native
+def test_a_cache_folder_that_cannot_be_written(problem_with):
+    problem_with.folder.write_text("a file where the folder should be")
+    assert problem_with() is None
+
+
+@needs_native
+def test_code_that_computes_wrongly_is_refused(tmp_path, monkeypatch):
+    source = tmp_path / "kernels.c"
+    source.write_text(library.SOURCE.read_text().replace("squares / width", "squares"))
+    monkeypatch.setattr(library, "SOURCE", source)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(library.NativeUnavailable, match="something else than PyTorch"):
+        library.load.__wrapped__(torch.float32)
+
+
+@needs_native
+def test_one_openmp_in_the_process():
+    """A second one would bring threads that fight PyTorch's for the cores."""
+    script = textwrap.dedent("""
+        import torch
+        from course.engine.native.library import load
+        load(torch.float32)
+        with open("/proc/self/maps") as maps:
+            print(len({line.split()[-1] for line in maps if "libgomp" in line}))
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.strip() == "1", done.stderr
+
+
+@needs_native
+def test_every_function_has_a_signature():
+    """A missing one would pass 64-bit addresses as 32-bit numbers."""
+    names = set(library.SIGNATURES)
+    text = library.SOURCE.read_text()
+    defined = {
+        line.split("(")[0].split()[-1] for line in text.splitlines() if line.startswith("void ")
+    }
+    assert defined == names
+    for name, letters in library.SIGNATURES.items():
+        function = getattr(library.load(torch.float32), name)
+        assert len(function.argtypes) == len(letters)
+        assert function.restype is None
+        declared = text.split(f"void {name}(")[1].split(")")[0].split(",")
+        kinds = ["p" if "*" in a else "i" if "i64" in a else "f" for a in declared]
+        assert "".join(kinds) == letters
+    assert ctypes.sizeof(ctypes.c_int64) == 8
