@@ -7,7 +7,9 @@ expected outcomes are).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -88,7 +90,24 @@ def one(case: Case, answer: Any, seconds: float | None = None) -> tuple[Outcome,
     """(outcome, what was printed) of one case, in this process."""
     inputs = deepcopy(case.inputs)
     limit = seconds or case.probe.seconds
-    return guard.call(lambda: case.probe.drive(answer, inputs), limit)
+    with one_thread():
+        return guard.call(lambda: case.probe.drive(answer, inputs), limit)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch with a single thread: on a busy machine several wait for each other at every small
+    tensor, until a right answer looks like an endless loop."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def outcomes(

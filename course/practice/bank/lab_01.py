@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from functools import cache
 from random import Random
 from typing import Any
@@ -12,20 +10,6 @@ from course.practice.compare import Parting, Tolerance
 from course.practice.exercise import Exercise, Inputs, Probe
 from course.practice.guard import Unusable, attempt, int_list
 from course.sizing import MODELS, ModelShape
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Threads gain nothing on tensors so small, and wait for each other on a busy machine."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
 
 # ---- 1.1 kv_bytes_per_token ---------------------------------------------------------------------
 #
@@ -319,13 +303,11 @@ def _attention_inputs(inputs: Inputs) -> tuple:
     return q.to(dtype), keys.to(dtype), values.to(dtype)
 
 
-@_one_thread()
 def _attend(decode_attention: Any, inputs: Inputs) -> Any:
     q, keys, values = _attention_inputs(inputs)
     return decode_attention(q, keys, values, inputs["context_len"])
 
 
-@_one_thread()
 def _attend_alike(decode_attention: Any, inputs: Inputs) -> Any:
     """A query of zeros weighs all tokens alike, so that each value can be told by its size."""
     import torch
@@ -344,7 +326,6 @@ def _describe_alike(inputs: Inputs) -> str:
     return f"a query of zeros, {_describe_attention(inputs)}, {known}"
 
 
-@_one_thread()
 def _attend_and_look(decode_attention: Any, inputs: Inputs) -> Any:
     tensors = dict(zip(("queries", "keys", "values"), _attention_inputs(inputs), strict=True))
     before = {name: tensor.nan_to_num() for name, tensor in tensors.items()}
@@ -542,7 +523,6 @@ class RoomyCache:
         return out[0].transpose(0, 1)
 
 
-@_one_thread()
 def _generated(generate: Any, inputs: Inputs) -> tuple[list[int], RecordingModel, RoomyCache]:
     """What the last of the turns gave. Later turns: the words before, and more of the user's."""
     recording = RecordingModel()
