@@ -1,12 +1,14 @@
 """What the compiler makes of the engine's Triton kernels, for GPUs that need not be here.
 
     python -m course.kernel_report            a table: registers, spills, shared memory, load widths
+    python -m course kernels                  every configuration, and what must hold (kernel_table)
 
 Each kernel is compiled ahead of time, in a process of its own since Triton's interpreter and its
 compiler do not mix. Registers and local memory are read back from the finished machine code.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import re
@@ -14,11 +16,12 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
 
-KERNELS = ("write", "decode", "merge", "prefill")
+# "split" is the decode kernel as it runs with several splits: partial results in fp32.
+KERNELS = ("write", "decode", "split", "merge", "prefill")
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
 DTYPES = ("fp16", "bf16")
 
@@ -41,11 +44,15 @@ def compile_kernels(configs: Iterable[dict]) -> list[dict]:
     """Compile each configuration; one dict each, the configuration and these:
 
     registers (a thread), spill_bytes (a thread, of local memory), shared_bytes (a program),
-    num_warps, load_bits: {width in bits: number of load instructions} of global memory (NVIDIA).
+    num_warps, tile_bytes (keys and values of one pass of the loop; None where there is no tile).
+    On NVIDIA also load_bits: {width in bits: number of load instructions} of global memory;
+    loop_bits, the same inside the loop over the context alone; products: {"mma", "wgmma" or
+    "tcgen05": number of tensor-core instructions}; tensor_columns, of sm_100's tensor memory.
     RuntimeError with the compiler's message if one does not compile.
 
-    A configuration may also hold "sliding_window", "int8" (the cache's dtype), and "override": tile
-    sizes, num_warps or num_stages other than the engine's own.
+    A configuration may also hold "sliding_window", "int8" (the cache's dtype), "override": tile
+    sizes, num_warps or num_stages other than the engine's own, and "file": a Python file whose
+    kernel, of the same name and arguments, takes the place of the engine's.
     """
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     done = subprocess.run(
@@ -59,8 +66,8 @@ def compile_kernels(configs: Iterable[dict]) -> list[dict]:
     if done.returncode:
         raise RuntimeError(f"the kernel compiler failed:\n{done.stderr[-4000:]}")
     rows = json.loads(done.stdout)
-    for row in rows:  # JSON has only strings for keys
-        row["load_bits"] = {int(bits): count for bits, count in row["load_bits"].items()}
+    for row, name in product(rows, ("load_bits", "loop_bits")):  # JSON has only strings for keys
+        row[name] = {int(bits): count for bits, count in row[name].items()}
     return rows
 
 
@@ -100,6 +107,8 @@ def _compile(config: dict) -> dict:
             signature[name] = "constexpr"
             continue
         signature[name] = _TYPES.get(name) or (pointer if name.endswith("_ptr") else "i32")
+        if config["kernel"] == "split" and name == "out_ptr":
+            signature[name] = "*fp32"
         if config.get("int8") and name in ("key_ptr", "value_ptr"):
             signature[name] = "*i8"
         if name.endswith("_ptr") or name in _ALIGNED:
@@ -118,8 +127,17 @@ def _compile(config: dict) -> dict:
         | {
             "num_warps": compiled.metadata.num_warps,
             "shared_bytes": compiled.metadata.shared,
+            "tensor_columns": getattr(compiled.metadata, "tmem_size", None) or 0,
+            "tile_bytes": _tile_bytes(config, constexprs),
         }
     )
+
+
+def _tile_bytes(config: dict, constexprs: dict) -> int | None:
+    if "TILE" not in constexprs:
+        return None
+    bytes_per_value = 1 if config.get("int8") else {"fp32": 4}.get(config["dtype"], 2)
+    return 2 * constexprs["TILE"] * constexprs["DIM_PADDED"] * bytes_per_value
 
 
 _ALIGNED = ("stride_q_token", "stride_q_head", "stride_block", "stride_slot", "stride_kv_head")
@@ -145,18 +163,34 @@ def _kernel(config: dict):
         row = 8 * head_dim
         kernel, constexprs = triton_write.write_to_slots_kernel, {"HEAD_DIM": head_dim, "ROW": row}
         constexprs["ROW_PADDED"] = 1 << (row - 1).bit_length()
+        constexprs["num_warps"] = triton_write.warps_of(constexprs["ROW_PADDED"])
     elif config["kernel"] == "merge":
         kernel, constexprs = triton_decode.merge_splits_kernel, {"HEAD_DIM": head_dim}
         constexprs |= {"DIM_PADDED": decode["DIM_PADDED"], "SPLIT_TILE": 16, "lse_ptr": None}
-    elif config["kernel"] == "decode":
+    elif config["kernel"] in ("decode", "split"):
         kernel, constexprs = triton_decode.paged_decode_kernel, sizes | scales | decode
+        if config["kernel"] == "decode":  # only partial results need their lse
+            constexprs["lse_ptr"] = None
     else:
         prefill = triton_config.prefill_config(head_dim, group, dtype)
         kernel = triton_prefill.paged_prefill_kernel
         constexprs = sizes | scales | prefill | {"lse_ptr": None}
+    if "file" in config:
+        kernel = kernel_in(config["file"], kernel.__name__)
     constexprs |= config.get("override", {})
     options = {k: constexprs.pop(k) for k in ("num_warps", "num_stages") if k in constexprs}
     return kernel, constexprs, options
+
+
+def kernel_in(file: str, name: str):
+    """The kernel of that name in a Python file (Triton reads a kernel's source from its file)."""
+    spec = importlib.util.spec_from_file_location("kernel_variant", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return getattr(module, name)
 
 
 def _nvidia(compiled) -> dict:
@@ -169,17 +203,43 @@ def _nvidia(compiled) -> dict:
         command = [str(tool), "--dump-resource-usage", file.name]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     usage = {name: int(number) for name, number in re.findall(r"\b([A-Z]+):(\d+)", text)}
+    lines = compiled.asm["ptx"].splitlines()
+    products: Counter = Counter()
+    for line in lines:
+        if match := re.search(r"\b(mma\.sync|wgmma\.mma_async|tcgen05\.mma)\b", line):
+            products[match[1].split(".")[0]] += 1
+    loops = (_load_bits(loop) for loop in _loops(lines))
+    return {
+        "registers": usage["REG"],
+        "spill_bytes": usage["STACK"] + usage["LOCAL"],
+        "load_bits": _load_bits(lines),
+        # A loop that waits for a tensor core loads nothing.
+        "loop_bits": max(loops, key=lambda bits: sum(bits.values()), default={}),
+        "products": dict(products),
+    }
+
+
+def _load_bits(lines: list[str]) -> dict[int, int]:
     loads: Counter = Counter()
-    for line in compiled.asm["ptx"].splitlines():
+    for line in lines:
         if match := re.search(r"cp\.async\.c[ag]\.shared\.global.*?, (0x[0-9a-f]+|\d+)", line):
             loads[8 * int(match[1], 0)] += 1
         elif match := re.search(r"\bld\.global\S*?(?:\.v(\d))?\.[bfus](\d+)\b", line):
             loads[int(match[1] or 1) * int(match[2])] += 1
-    return {
-        "registers": usage["REG"],
-        "spill_bytes": usage["STACK"] + usage["LOCAL"],
-        "load_bits": dict(sorted(loads.items(), reverse=True)),
-    }
+    return dict(sorted(loads.items(), reverse=True))
+
+
+def _loops(lines: list[str]) -> Iterator[list[str]]:
+    """What lies between a label and the last jump back to it."""
+    labels = {}
+    jumps = {}
+    for number, line in enumerate(lines):
+        if match := re.match(r"(\$\w+):", line):
+            labels[match[1]] = number
+        elif (match := re.search(r"\bbra(?:\.uni)?\s+(\$\w+);", line)) and match[1] in labels:
+            jumps[match[1]] = number
+    for label, end in jumps.items():
+        yield lines[labels[label] : end + 1]
 
 
 def _amd(compiled) -> dict:
@@ -193,6 +253,8 @@ def _amd(compiled) -> dict:
         "registers": count["vgpr_count"],
         "spill_bytes": count["private_segment_fixed_size"],
         "load_bits": {},
+        "loop_bits": {},
+        "products": {},
     }
 
 

@@ -40,6 +40,11 @@ def write_to_slots_kernel(
     tl.store(value_ptr + offsets, v.to(value_ptr.dtype.element_ty), mask=is_written)
 
 
+def warps_of(row_padded: int) -> int:
+    """So few that a thread has eight values or more: 16 bytes of fp16 in one load."""
+    return max(1, min(4, row_padded // 256))
+
+
 def write_to_slots(keys, values, k, v, slots) -> None:
     """Store k and v ``[num_tokens, num_kv_heads, head_dim]`` in one layer's slots.
 
@@ -52,18 +57,13 @@ def write_to_slots(keys, values, k, v, slots) -> None:
         return
     k = k if k.stride(-1) == 1 else k.contiguous()
     v = v if v.stride(-1) == 1 else v.contiguous()
-    row = num_kv_heads * head_dim
+    row, padded = num_kv_heads * head_dim, triton.next_power_of_2(num_kv_heads * head_dim)
     with torch.cuda.device(keys.device) if keys.is_cuda else nullcontext():
         write_to_slots_kernel[(num_tokens,)](
-            keys,
-            values,
-            k,
-            v,
-            slots,
-            keys.shape[0] * keys.shape[1],
-            *k.stride()[:2],
-            *v.stride()[:2],
+            *(keys, values, k, v, slots, keys.shape[0] * keys.shape[1]),
+            *(*k.stride()[:2], *v.stride()[:2]),
             HEAD_DIM=head_dim,
             ROW=row,
-            ROW_PADDED=triton.next_power_of_2(row),
+            ROW_PADDED=padded,
+            num_warps=warps_of(padded),
         )
