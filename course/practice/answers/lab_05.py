@@ -163,8 +163,8 @@ CACHE = Answers(
         ),
         Mistake(
             "nothing is compared before the first tensor is stored",
-            "PyTorch complains in the end, with a RuntimeError, and half of the work is done by "
-            "then. Look at k and v first, and raise ValueError.",
+            "PyTorch complains in the end, in words of its own, and half of the work may be done "
+            "by then. Look at k and v first, and raise ValueError.",
             edit=((_SHAPES, _SHAPES.replace("!= expected", "== ()")),),
         ),
         Mistake(
@@ -216,7 +216,7 @@ CACHE = Answers(
             edit=(
                 (
                     _SELECTED,
-                    "if num_tokens and int(slots[-1] - slots[0]) == num_tokens - 1:\n"
+                    "if num_tokens and bool((slots[1:] - slots[:-1] == 1).all()):\n"
                     "            near = slice(int(slots[0]), int(slots[-1]) + 1)\n"
                     "            return keys[near], values[near]\n"
                     "        " + _SELECTED,
@@ -1196,9 +1196,10 @@ FAILING = Answers(
             code=_answer("(8, 13)"),
         ),
         Mistake(
-            "blocks are taken to lie in the order of the table",
-            "After block 1 comes block 3 for A, whatever lies between them in the cache.",
-            code=_answer("(9, 33)"),
+            "slots are counted on from A's first block",
+            "28 + 9 is 37. But position 9 is row 1 of logical block 2, and the table says where "
+            "that is.",
+            code=_answer("(9, 37)"),
         ),
         Mistake(
             "the slot after A's last block is poisoned",
