@@ -342,7 +342,7 @@ return 0
 """), 0.2, ("tried to write a file",)),
     Attack("a very large answer", SLOTS, """
 def slot_mapping(block_ids, positions, block_size):
-    return list(range(3_000_000))
+    return bytes(20_000_000)
 """, 0, ("may cross",)),
     Attack("recursion without end", NEEDED, needed("return blocks_needed(num_tokens, block_size)"),
            0, ("",)),

@@ -64,9 +64,13 @@ def base(where: Path) -> Path:
     return target
 
 
-def _compile(folder: Path) -> None:
+def _compile(path: Path) -> None:
+    """Once for all workers, which cannot write what they compile."""
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-    compileall.compile_dir(folder, quiet=2, invalidation_mode=mode)
+    if path.is_dir():
+        compileall.compile_dir(path, quiet=2, invalidation_mode=mode)
+    else:
+        compileall.compile_file(path, quiet=2, invalidation_mode=mode)
 
 
 def build(exercise: Exercise, where: Path, with_probes: bool = False) -> Room:
@@ -81,7 +85,7 @@ def build(exercise: Exercise, where: Path, with_probes: bool = False) -> Room:
                 old.unlink()
             path.unlink(missing_ok=True)
             path.write_text(text, encoding="utf-8")
-        _compile(beside / "course")
+            _compile(path)
         for path in [beside, *beside.rglob("*")]:
             path.chmod(0o755 if path.is_dir() else 0o644)
         try:

@@ -114,6 +114,7 @@ def order(room: Room, level: str, limits: Limits, tmp: Path, slot: int) -> dict[
         "user": user,
         "readable": readable,
         "writable": [str(tmp), "/dev/null"] if readable else [],
+        "listable": [sysconfig.get_paths()["stdlib"], *packages()] if readable else [],
         "limits": {
             "memory": limits.memory,
             "seconds": int(limits.seconds * 2 + 60),

@@ -134,7 +134,9 @@ class Codec:
         function = isinstance(
             value, types.FunctionType | types.MethodType | types.BuiltinFunctionType
         )
-        if self.guarded and not (function or is_course(type(value)) or hasattr(value, "__next__")):
+        kind = type(value)
+        iterator = hasattr(kind, "__next__") and kind.__module__ in ("builtins", "itertools")
+        if self.guarded and not (function or is_course(kind) or iterator):
             raise Uncrossable(f"{type(value).__name__} cannot be handed to a worker")
         number = self.numbers.get(id(value))
         if number is None:
@@ -205,7 +207,10 @@ class Codec:
             case {"class": str(told)}:
                 return self._known(told)
             case {"member": str(name), "of": str(told)}:
-                return self._known(told)[name]
+                found = self._known(told)
+                if not issubclass(found, enum.Enum):
+                    raise ValueError("no member")
+                return found[name]
             case {"record": dict(fields), "of": str(told)}:
                 found = self._known(told)
                 if not (dataclasses.is_dataclass(found) and isinstance(found, type)):
@@ -215,7 +220,7 @@ class Codec:
 
     def _known(self, told: str) -> Any:
         found = self.known_class(told)
-        if not isinstance(found, type):
+        if not (isinstance(found, type) and is_course(found)):
             raise ValueError(f"there is no {told}")
         return found
 

@@ -101,8 +101,11 @@ def no_new_privileges() -> bool:
     return _libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
 
 
-def landlock(readable: list[str], writable: list[str]) -> bool:
-    """From now on this thread and those that it starts reach only these paths."""
+def landlock(readable: list[str], writable: list[str], listable: list[str]) -> bool:
+    """From now on this thread and those that it starts reach only these paths.
+
+    listable: folders of which the names can be had; Python's import looks at them.
+    """
     libc = _libc()
     version = libc.syscall(LANDLOCK, None, 0, 1)
     if version < 1:
@@ -116,7 +119,7 @@ def landlock(readable: list[str], writable: list[str]) -> bool:
     ruleset = libc.syscall(LANDLOCK, attributes, size, 0)
     if ruleset < 0:
         return False
-    for paths, rights in ((readable, READ), (writable, every & ~1)):
+    for paths, rights in ((readable, READ), (writable, every & ~1), (listable, 1 << 3)):
         for path in paths:
             try:
                 descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)

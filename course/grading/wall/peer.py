@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from .codec import Codec, is_course, name_of
@@ -137,7 +138,7 @@ class Peer(Codec):
                 except Exception:
                     continue
         error = error or Exception(message)
-        kind = kinds[0].rpartition(":")[2][:60] if kinds else "Exception"
+        kind = re.split("[:.]", kinds[0])[-1][:60] if kinds else "Exception"
         error.told = {  # type: ignore[attr-defined]
             "type": kind if kind.isidentifier() else "Exception",
             "message": message,

@@ -107,7 +107,9 @@ def lock(order: dict) -> dict:
         on["user"] = lockdown.become(order["user"]) if order["user"] is not None else False
         on["no new privileges"] = lockdown.no_new_privileges()
         if order["readable"]:
-            on["landlock"] = lockdown.landlock(order["readable"], order["writable"])
+            on["landlock"] = lockdown.landlock(
+                order["readable"], order["writable"], order["listable"]
+            )
     return on
 
 
