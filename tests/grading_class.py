@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
+from random import Random
 
 from course.pins import ROOT
 from course.practice import registry
-from course.practice.source import reference_text
+from course.practice.exercise import Exercise, Mistake
+from course.practice.source import reference_text, variant_text
 
 HANDED_OUT = ROOT / "exercises" / "04_block_tables.ipynb"
 LAB = 4
@@ -52,65 +54,78 @@ def put(folder: Path, path: str, made: dict | bytes | str) -> Path:
 # ---- A whole class, with the points that it should get ------------------------------------------
 
 KINDS = ("right", "mistakes", "partly", "empty", "damaged", "hostile", "none")
+SLOW = (
+    "loop",
+    "sleeps",
+    "memory",
+    "no end",
+    "large",
+    "disk",
+    "answers with",
+    "endless",
+    "for ever",
+)
 
 
-def worth(exercise, mistake) -> float:
-    """Points of a known wrong answer, judged in this process."""
-    from course.practice.run import expected, make_cases, outcomes
-    from course.practice.source import variant_text
+def worth(exercise: Exercise, mistake: Mistake, seed: str) -> float:
+    """Points of a known wrong answer on these inputs, judged in this process."""
+    from course.grading.exam import prepared
+    from course.practice.run import outcomes
     from course.practice.verdict import judge, variant
 
-    cases = make_cases(exercise, "class")
+    cases, wanted, _ = prepared(exercise.key, seed)
     answer, problem = variant(exercise, mistake)
-    assert not problem, variant_text(exercise, mistake)
-    came = outcomes(exercise, cases, answer)
-    return judge(exercise, cases, expected(exercise, cases), came).points
+    assert not problem
+    return judge(exercise, cases, wanted, outcomes(exercise, cases, answer)).points
 
 
-def make_class(folder: Path, count: int, seed: int = 0, quick: bool = False) -> dict[str, float]:
-    """Student -> points, of ``count`` submissions of every kind. quick: nobody loops or sleeps."""
-    from random import Random
+def make_class(
+    folder: Path, count: int, seed: str, quick: bool = False, only: tuple[str, ...] = ()
+) -> dict[str, tuple[float, bool]]:
+    """Student -> (points, exactly) of ``count`` submissions of every kind.
 
+    seed: that of the run. Of an attack it is said what it must not exceed. quick: nobody loops or
+    sleeps. only: answers of these exercises.
+    """
     from grading_attacks import ATTACKS
 
-    from course.practice.source import variant_text
+    from course.grading.exam import Secret
 
-    random = Random(seed)
+    random, secret = Random(seed), Secret(seed)
     solved, wanted = right(), {}
-    exercises = registry.lab(LAB)
-    slow = ("loop", "sleeps", "memory", "no end", "large", "disk", "answers with")
-    attacks = [a for a in ATTACKS if not (quick and any(word in a.name for word in slow))]
-    slow_mistakes = ("endless", "without end", "for ever")
+    exercises = [e for e in registry.lab(LAB) if not only or e.name in only]
+    attacks = [
+        a for a in ATTACKS
+        if not (quick and any(w in a.name for w in SLOW)) and (not only or a.answer in only)
+    ]  # fmt: skip
     for number in range(count):
         student = f"student-{number:03d}"
         kind = KINDS[number % len(KINDS)] if number % 3 else "mistakes"
-        if kind == "right":
-            answers, points = solved, float(OF)
-        elif kind == "partly":
-            chosen = random.sample(exercises, random.randint(1, len(exercises) - 1))
+        answers: dict[str, str] = {}
+        points, exactly = 0.0, kind != "hostile"
+        if kind in ("right", "partly"):
+            most = len(exercises)
+            chosen = random.sample(exercises, most if kind == "right" else random.randint(1, most))
             answers = {e.name: solved[e.name] for e in chosen}
             points = float(sum(e.points for e in chosen))
         elif kind == "mistakes":
-            answers, points = {}, 0.0
             for exercise in exercises:
-                known = [
-                    m for m in exercise.answers.mistakes
-                    if not (quick and any(word in m.name for word in slow_mistakes))
-                ]  # fmt: skip
+                known = exercise.answers.mistakes
+                known = [m for m in known if not (quick and any(w in m.name for w in SLOW))]
                 mistake = random.choice(known)
                 answers[exercise.name] = variant_text(exercise, mistake)
-                points += worth(exercise, mistake)
+                points += worth(exercise, mistake, secret.of(exercise, student))
         elif kind == "hostile":
             attack = random.choice(attacks)
             answers, points = {attack.answer: attack.text}, attack.most
-        else:
-            answers, points = {}, 0.0
         data = json.dumps(book(answers)).encode()
         if kind == "damaged":
-            data = random.choice([data[:3000], b"", b"%PDF-1.4", b"{}", b"[" * 100_000, data[50:]])
+            data = random.choice(
+                [data[:3000], b"", b"%PDF-1.4", b"{}", b"[" * 100_000, data[50:900]]
+            )
         if kind == "none":
             put(folder, f"{student}/report.txt", "I could not open it.")
         else:
             put(folder, f"{student}/04_block_tables.ipynb", data)
-        wanted[student] = round(points, 2)
+        wanted[student] = round(points, 2), exactly
     return wanted

@@ -54,7 +54,7 @@ class Secret:
 
 
 @lru_cache(maxsize=64)
-def _prepared(key: str, seed: str) -> tuple[list[Case], list[Outcome], float]:
+def prepared(key: str, seed: str) -> tuple[list[Case], list[Outcome], float]:
     """Cases, what the reference gives, and how long it took. RuntimeError: it fails its probe."""
     exercise = registry.find(key)
     cases = make_cases(exercise, f"{seed}/1")
@@ -96,7 +96,7 @@ def way(bench: Bench, exercise: Exercise, where: Path) -> str:
 def _verdict(
     bench: Bench, exercise: Exercise, text: str, how: str, where: Path, seed: str
 ) -> tuple[Verdict, trial.Trial, list[Case]]:
-    cases, wanted, _ = _prepared(exercise.key, seed)
+    cases, wanted, _ = prepared(exercise.key, seed)
     place = room.build(exercise, where, with_probes=how == trial.INSIDE)
     tried = trial.try_answer(bench, place, exercise, cases, text, how, seed)
     verdict = verdicts.judge(exercise, cases, wanted, tried.outcomes, "")
