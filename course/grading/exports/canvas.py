@@ -110,13 +110,9 @@ def _column(lab: int, header: Sequence[str], shown: Sequence[str], remarks: list
         return there[0]
     name = f"Lab {lab:02d}"
     if there:
-        remarks.append(
-            f"several columns may be lab {lab:02d} ({', '.join(there)}); a new one is made"
-        )
+        remarks.append(f"{', '.join(there)}: any of these may be {name}; a new column is made")
     else:
-        remarks.append(
-            f"Canvas will make a new assignment {name}; make it there first to avoid that"
-        )
+        remarks.append(f"Canvas will make an assignment {name}, unless one with that name is there")
     return name
 
 

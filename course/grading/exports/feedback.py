@@ -26,6 +26,7 @@ from course.grading.results import (
     Submission,
 )
 
+VALUE = "value"  # how an answer is tried that is a value: there are no inputs
 STATES = {
     NO_NOTEBOOK: "There is no notebook in what you handed in. Hand in the .ipynb file of the lab.",
     DAMAGED: "Your notebook cannot be read. Open it in JupyterLab, save it, and hand it in again.",
@@ -68,9 +69,8 @@ def sentence(e: ExerciseResult) -> str:
         return NO_ANSWER[e.state]
     held = sum(b.state == HOLDS for b in e.behaviours)
     if e.state == RIGHT:
-        return (
-            f"Right: all {len(e.behaviours)} behaviours hold, on inputs that you did not see too."
-        )
+        hidden = "" if e.how == VALUE else ", also on hidden inputs"
+        return f"Right: all {held} behaviours hold{hidden}."
     return f"{held} of {len(e.behaviours)} behaviours hold."
 
 

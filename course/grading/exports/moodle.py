@@ -1,9 +1,9 @@
 """A CSV that Moodle's gradebook imports.
 
-One column identifies people (email address or ID number), one is the grade, one the feedback. Moodle
-stops a whole import at the first person that it does not know, and wipes grades whose feedback
-comes without them (docs.moodle.org, "Grade import"; grade/import/csv/classes/load_data.php). So
-only people of its own list are written, each with both.
+One column identifies people (email address or ID number), one is the grade, one the feedback.
+Moodle stops a whole import at the first person that it does not know, and wipes grades whose
+feedback comes without them (docs.moodle.org, "Grade import"; grade/import/csv/classes in its
+source). So only people of its own list are written, each with both.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 def text(words: object) -> str:
     """Escaped; without characters that cannot stand in a page or turn its direction around."""
     clean = str(words).translate(OVERRIDES).encode("utf-8", "replace").decode()
-    clean = "".join(c if c in "\n\t" or ord(c) >= 32 and ord(c) != 127 else " " for c in clean)
+    clean = "".join(c if c in "\n\t" or (ord(c) >= 32 and ord(c) != 127) else " " for c in clean)
     return escape(clean)
 
 

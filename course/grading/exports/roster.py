@@ -61,8 +61,8 @@ def match(submissions: Iterable[Submission], people: Sequence[Person]) -> Matchi
         for kind, value in person.keys.items():
             if value.strip():
                 places.setdefault((kind, _plain(value)), []).append(place)
-        for name in {spelling for name in person.names for spelling in spellings(name)}:
-            named.setdefault(name, []).append(place)
+        for spelling in set().union(*map(spellings, person.names)):
+            named.setdefault(spelling, []).append(place)
     result = Matching()
     for submission in submissions:
         place, why = _place(submission, places, named)
