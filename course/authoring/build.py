@@ -16,7 +16,7 @@ import nbformat
 from nbformat import NotebookNode
 
 import course
-from course.authoring import numbers, outputs, rules
+from course.authoring import glossary, numbers, outputs, rules
 from course.authoring.execute import CellFailed, execute
 from course.authoring.page import Entry, assemble
 from course.authoring.source import Lesson, SourceError, read_header, read_lesson
@@ -79,7 +79,7 @@ def build_lesson(
         elif stale := carry(book, nbformat.read(target, as_version=4), root):
             raise SourceError(f"code changed since the last run ({', '.join(stale)}): --execute.")
         finish(lesson, book)
-        report.problems += rules.broken(book, target.parent, root)
+        report.problems += [*rules.broken(book, target.parent, root), *_unknown(lesson, root)]
         report.written = write(book, target)
     except (SourceError, numbers.NumberError, CellFailed) as error:
         report.failure = str(error)
@@ -97,7 +97,7 @@ def check_lesson(path: Path, root: Path = ROOT) -> Report:
         stored = nbformat.read(target, as_version=4)
         carry(book, stored, root)
         finish(lesson, book, strict=False)
-        report.problems += rules.broken(stored, target.parent, root)
+        report.problems += [*rules.broken(stored, target.parent, root), *_unknown(lesson, root)]
         if text(book) != target.read_text(encoding="utf-8"):
             report.diff = compare(stored, book)
     except (SourceError, numbers.NumberError, nbformat.reader.NotJSONError) as error:
@@ -113,7 +113,14 @@ def _assemble(path: Path, root: Path) -> tuple[Lesson, NotebookNode]:
     }
     lab = next(iter((root / "course" / "labs").glob(f"{path.stem[:2]}_*.py")), None)
     lesson = read_lesson(path)
-    return lesson, assemble(lesson, others, lab)
+    return lesson, assemble(lesson, others, lab, glossary.by_form(glossary.read(root)))
+
+
+def _unknown(lesson: Lesson, root: Path) -> list[str]:
+    """Bold words that the glossary lacks, if the course has one."""
+    forms = glossary.by_form(glossary.read(root))
+    prose = [cell for cell in lesson.cells if cell.kind == "markdown" and forms]
+    return [f"cell {c.id!r}: {said}" for c in prose for said in glossary.unknown(c.text, forms)]
 
 
 def tidy(book: NotebookNode, root: Path) -> list[str]:

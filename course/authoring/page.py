@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from course.authoring import numbers, outputs
+from course.authoring import glossary, numbers, outputs
 from course.authoring.source import Lesson
 
 CONTENTS = "<!-- contents -->"
@@ -25,17 +27,24 @@ class Entry(NamedTuple):
     summary: str = ""
 
 
-def assemble(lesson: Lesson, lessons: dict[int, Entry], lab: Path | None) -> NotebookNode:
+def assemble(
+    lesson: Lesson,
+    lessons: dict[int, Entry],
+    lab: Path | None,
+    terms: Mapping[str, glossary.Term] = MappingProxyType({}),
+) -> NotebookNode:
     """The notebook before it is run, prose still with its ``{{ }}`` places.
 
-    ``lessons``: every lesson there is, by number; ``lab``: the source of this one's lab, if any.
+    ``lessons``: every lesson there is, by number; ``lab``: the source of this one's lab, if any;
+    ``terms``: the glossary by form, linked from the first bold use of each.
     """
     cells = [_generated("top", top(lesson, lessons, lab))]
-    for cell in lesson.cells:
+    prose = glossary.link([c.text if c.kind == "markdown" else "" for c in lesson.cells], terms)
+    for cell, linked in zip(lesson.cells, prose, strict=True):
         if cell.text.strip() == CONTENTS:
             cells.append(_generated(cell.id, contents(lessons)))
         elif cell.kind == "markdown":
-            cells.append(new_markdown_cell(cell.text, id=cell.id, metadata=_tagged(cell.tags)))
+            cells.append(new_markdown_cell(linked, id=cell.id, metadata=_tagged(cell.tags)))
         else:
             hidden = {"jupyter": {"source_hidden": True}} if only_asks(cell.text) else {}
             code = new_code_cell(cell.text, id=cell.id, metadata=_tagged(cell.tags) | hidden)
