@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from course.grading import isolation, room, trial
+from course.grading import isolation, outcomes, room, trial
 from course.grading.session import Limits, Session
 from course.practice import registry
 from course.practice.compare import Tolerance
@@ -197,12 +197,12 @@ def test_torch_answers_cannot_talk_the_comparison_round(rooms):
     bench = trial.Bench(report.level, Limits(60))
     with Session(made, report.level, Limits(60)) as session:  # one start of PyTorch for all
         for name, (text, words) in {"right": (RIGHT, ""), **TRICKS}.items():
-            outcomes = []
-            failure = trial.outcome_of(lambda text=text: session.load(text, MERGE.name))
+            came = []
+            failure = outcomes.outcome_of(lambda text=text: session.load(text, MERGE.name))
             assert "value" in failure, (name, failure)
             for case in cases:
-                outcomes.append(trial._outside(session, case, 20))
-            verdict = judge(MERGE, cases, wanted, outcomes)
+                came.append(trial._outside(session, case, 20))
+            verdict = judge(MERGE, cases, wanted, came)
             assert verdict.passed == (name == "right"), name
             told = str(verdict.behaviours[0].parting) + str(verdict.behaviours[0].outcome)
             assert words in told, (name, told)

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from course.engine.block_pool import BlockPool, OutOfBlocks
-from course.grading import trial
+from course.grading import outcomes
 from course.grading.session import known_class
 from course.grading.wall import lockdown
 from course.grading.wall.peer import Peer
@@ -272,8 +272,8 @@ def test_values_that_grow_when_they_are_looked_at_are_not():
     for _ in range(60):
         value = [value, value]
     with pytest.raises(Unusable, match="too large"):
-        trial.weigh(value)
-    trial.weigh([[1] * 1000] * 50)
+        outcomes.weigh(value)
+    outcomes.weigh([[1] * 1000] * 50)
 
 
 @pytest.mark.parametrize(
@@ -286,13 +286,13 @@ def test_values_that_grow_when_they_are_looked_at_are_not():
     ],
 )  # fmt: skip
 def test_an_outcome_that_a_worker_made_up_is_of_no_use(told):
-    assert "unusable" in trial.well_formed(told)
+    assert "unusable" in outcomes.well_formed(told)
 
 
 def test_outcomes_that_are_ones_stay():
     for told in ('{"value": [1, {"$tuple": [2]}]}', '{"unwritten": "4.1: write x"}'):
-        assert "unusable" not in trial.well_formed(told)
-    error = trial.well_formed('{"error": {"type": "E", "message": "m", "line": 3, "more": "x"}}')
+        assert "unusable" not in outcomes.well_formed(told)
+    error = outcomes.well_formed('{"error": {"type": "E", "message": "m", "line": 3, "more": "x"}}')
     assert error["error"]["line"] == 3
     assert "more" not in error["error"]
 

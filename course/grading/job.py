@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from course.grading import answers, exam, notebook, results
-from course.grading.intake import Entry, fingerprint
+from course.grading.archive import Entry
 from course.grading.results import Submission
 from course.grading.session import Limits
 from course.grading.trial import Bench
@@ -197,8 +197,6 @@ def main() -> None:
         out.write(json.dumps({"done": told["unit"]}) + "\n")
         out.flush()
 
-
-__all__ = ["Job", "as_line", "fingerprint", "main"]
 
 if __name__ == "__main__":
     main()

@@ -16,6 +16,8 @@ import types
 from typing import Any
 
 from . import arrays
+from .remote import Remote
+from .shared import Shared, Sharing
 from .wire import Gone, Uncrossable
 
 MAX_DEPTH = 60
@@ -29,15 +31,7 @@ def name_of(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-@dataclasses.dataclass
-class Shared:
-    """A container that both sides have, and what was in it when they last agreed."""
-
-    value: Any
-    seen: Any
-
-
-class Codec:
+class Codec(Sharing):
     """Encodes and decodes for one end of a connection.
 
     guarded: the other end is not to be trusted. find_class: (module, name) -> a class of the
@@ -224,62 +218,6 @@ class Codec:
             raise ValueError(f"there is no {told}")
         return found
 
-    # ---- Containers that both sides have ------------------------------------------------------
-
-    def _share(self, number: int, value: Any) -> None:
-        self.numbers[id(value)] = number
-        self.shared[number] = Shared(value, arrays.snapshot(value))
-
-    def _content(self, value: Any, depth: int = 0) -> Any:
-        if type(value) is list:
-            return [self.encode(item, depth + 1) for item in value]
-        if type(value) is dict:
-            pairs = list(value.items())
-            return [[self.encode(k, depth + 1), self.encode(v, depth + 1)] for k, v in pairs]
-        return arrays.pack(value)
-
-    def _received(self, number: int, content: dict, depth: int) -> Any:
-        if number in self.shared or number % 2 == self.next % 2:
-            raise ValueError("a number that is taken")
-        match content:
-            case {"list": list(items)}:
-                value: Any = []
-                self._share(number, value)
-                value += [self._decode(item, depth + 1) for item in items]
-            case {"dict": list(pairs)}:
-                value = {}
-                self._share(number, value)
-                value |= {self._decode(k, depth + 1): self._decode(v, depth + 1) for k, v in pairs}
-            case {"ndarray": dict(packed)} | {"Tensor": dict(packed)}:
-                value = arrays.unpack(packed)
-            case _:
-                raise ValueError("no container")
-        self._share(number, value)
-        return value
-
-    def _changes(self) -> list:
-        told = []
-        for number, shared in list(self.shared.items()):
-            if not arrays.same(shared.value, shared.seen):
-                shared.seen = arrays.snapshot(shared.value)
-                told.append([number, self._content(shared.value)])
-        return told
-
-    def _change(self, number: Any, content: Any) -> None:
-        shared = self.shared.get(number)
-        if shared is None:
-            raise Gone("broken", "it changes what it never had")
-        value = shared.value
-        if type(value) is list and type(content) is list:
-            value[:] = [self.decode(item, 1) for item in content]
-        elif type(value) is dict and type(content) is list:
-            fresh = {self.decode(k, 1): self.decode(v, 1) for k, v in content}
-            value.clear()
-            value.update(fresh)
-        elif type(content) is dict:
-            arrays.refill(value, content)
-        shared.seen = arrays.snapshot(value)
-
     def _remote(self, number: int, kind: str, text: str) -> Remote:
         """The one stand-in for an object of the other side; its type is called like its own."""
         if number not in self.theirs:
@@ -287,63 +225,3 @@ class Codec:
             made = type(name or "object", (Remote,), {"__module__": module})
             self.theirs[number] = made(self, number, text)
         return self.theirs[number]
-
-
-class Remote:
-    """An object of the other side. What is asked of it is asked there."""
-
-    def __init__(self, peer: Codec, number: int, text: str):
-        object.__setattr__(self, "_peer", peer)
-        object.__setattr__(self, "_number", number)
-        object.__setattr__(self, "_text", text)
-        object.__setattr__(self, "_methods", {})
-
-    def _ask(self, verb: str, *arguments: Any, **names: Any) -> Any:
-        peer: Codec = object.__getattribute__(self, "_peer")
-        return peer.ask(
-            verb,
-            on=object.__getattribute__(self, "_number"),
-            **{"with": [peer.encode(a) for a in arguments]},
-            names={name: peer.encode(value) for name, value in names.items()},
-        )
-
-    def __call__(self, *arguments: Any, **names: Any) -> Any:
-        return self._ask("call", *arguments, **names)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        methods = object.__getattribute__(self, "_methods")
-        if name not in methods:
-            found = self._ask("get", name)
-            if type(found).__qualname__ != "method":
-                return found
-            methods[name] = found
-        return methods[name]
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._ask("set", name, value)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._ask("item", key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._ask("put", key, value)
-
-    def __len__(self) -> int:
-        return self._ask("len")
-
-    def __iter__(self) -> Any:
-        return self._ask("iter")
-
-    def __next__(self) -> Any:
-        return self._ask("next")
-
-    def __contains__(self, item: Any) -> bool:
-        return self._ask("in", item)
-
-    def __bool__(self) -> bool:
-        return self._ask("bool")
-
-    def __repr__(self) -> str:
-        return object.__getattribute__(self, "_text")
