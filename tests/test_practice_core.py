@@ -660,3 +660,36 @@ def test_a_notebook_goes_on_where_triton_is_missing():
     assert done.returncode == 0, done.stderr
     assert "not run here" in done.stdout
     assert "Triton is not installed" in done.stdout
+
+
+def test_the_compiler_says_what_it_does_not_take(monkeypatch):
+    pytest.importorskip("triton")
+    from course.practice import compiles
+    from course.practice.source import reference_text
+
+    exercise = registry.find("paged_decode_kernel")
+    right = reference_text(exercise)
+    probe = next(p for p in exercise.probes if p.behaviour.startswith("the compiler"))
+    (inputs,) = probe.examples
+
+    def say(old="", new=""):
+        text = right.replace(old, new) if old else right
+        assert old == "" or text != right
+        return probe.drive(load(exercise, text), dict(inputs))
+
+    assert say() == "the compiler takes it"
+    for old, new, complaint in (
+        ("row = position % BLOCK_SIZE", "row = nobody % BLOCK_SIZE", "nobody is not defined"),
+        ("weights.to(v.dtype), v", "weights, v", "same dtype"),
+        ("running_max = new_max", "break", "Break"),
+    ):
+        with pytest.raises(guard.Unusable, match=complaint):
+            say(old, new)
+
+    def no_process():
+        raise PermissionError
+
+    monkeypatch.setattr(compiles, "_process", no_process)  # as in a grader's sandbox
+    assert say() == "the compiler takes it"
+    with pytest.raises(guard.Unusable, match="Break"):
+        say("running_max = new_max", "break")

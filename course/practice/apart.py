@@ -8,6 +8,7 @@ agrees with them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -163,6 +164,9 @@ def main() -> None:
     exercise = find(job["exercise"])
     probes = {probe.behaviour: probe for probe in exercise.probes}
     cases = [Case(probes[behaviour], 0, inputs, True) for behaviour, inputs in job["cases"]]
+    if any({"torch", "triton"} & {*case.probe.needs} for case in cases):
+        with contextlib.suppress(ImportError):  # now, and not on the first case's time
+            import torch  # noqa: F401
     say({"ready": True})
     for text in job["texts"]:
         answer, failure = loaded(exercise, text, START)

@@ -1,0 +1,128 @@
+"""Whether Triton's compiler takes a kernel: ``python -m course.practice.compiles``.
+
+The interpreter takes things that the compiler refuses, so a kernel that runs there may still be
+none. No GPU is needed to ask. Interpreter and compiler do not mix, so this is a process of its own:
+it reads a JSON object a line (exercise, text of the answer, what each parameter is), answers each
+with another, and ends with its input.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from typing import Any
+
+
+def compiler_says(
+    exercise_key: str, text: str, types: dict[str, str], constants: dict[str, Any]
+) -> str:
+    """Empty when the compiler takes the kernel, else its complaint and the line.
+
+    types: of the parameters that are no constants, as Triton writes them: "*fp16", "i32", "fp32".
+    """
+    if said := _unknown_words(text):
+        return said
+    job = {"exercise": exercise_key, "text": text, "types": types, "constants": constants}
+    try:
+        process = _process()
+    except OSError:  # a grader's sandbox starts no other program: then the words must do
+        return ""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(job) + "\n")
+    process.stdin.flush()
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError("the compiler did not answer: try `python -m course.kernel_report`")
+    return json.loads(line)["says"]
+
+
+def _unknown_words(text: str) -> str:
+    """Python that the interpreter runs and the compiler does not know."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Break | ast.Continue | ast.Try):
+            code = text.splitlines()[node.lineno - 1].strip()
+            return f"unsupported AST node type: {type(node).__name__} (at `{code}`)"
+    return ""
+
+
+@cache
+def _process() -> subprocess.Popen[str]:
+    """Started once: most of its time goes into importing Triton."""
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "course.practice.compiles"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=env | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        text=True,
+        encoding="utf-8",
+    )
+
+
+def _lower(kernel: Any, types: dict[str, str], constants: dict[str, Any]) -> None:
+    """The compiler's first step, from Python to its own language: there it refuses."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
+    source, target = ASTSource(kernel, signature, constants), GPUTarget("cuda", 80, 32)
+    try:
+        from triton._C.libtriton import ir
+        from triton.compiler.compiler import make_backend
+
+        backend = make_backend(target)
+        context = ir.context()
+        ir.load_dialects(context)
+        backend.load_dialects(context)
+        options = backend.parse_options({})
+        functions, modules = backend.get_codegen_implementation(options), backend.get_module_map()
+        steps = (target, options, functions, modules, context)
+    except (ImportError, AttributeError, TypeError):  # another version has other steps: take all
+        import triton
+
+        triton.compile(source, target=target)
+        return
+    source.make_ir(*steps)
+
+
+def main() -> None:
+    from course.practice.registry import find
+    from course.practice.source import load
+
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the answer prints goes nowhere
+    for line in sys.stdin:
+        job, said = json.loads(line), ""
+        try:
+            kernel = load(find(job["exercise"]), job["text"])
+            _lower(kernel, job["types"], job["constants"])
+        except Exception as error:
+            said = _words(error)
+        out.write(json.dumps({"says": said}) + "\n")
+        out.flush()
+
+
+def _words(error: Exception) -> str:
+    """The innermost complaint, and the line that it is about."""
+    code = ""
+    deepest: BaseException = error
+    while deepest.__cause__ is not None:
+        deepest = deepest.__cause__
+    node = getattr(error, "node", None)
+    if node is not None and getattr(error, "src", None):  # Triton's own error
+        code = str(vars(error)["src"]).splitlines()[node.lineno - 1].strip()
+    message = getattr(deepest, "error_message", None) or str(deepest)
+    found = re.sub(r"\s+", " ", str(message).strip().splitlines()[0] if message else "")
+    told = found or type(deepest).__name__
+    return f"{told} (at `{code}`)" if code else told
+
+
+if __name__ == "__main__":
+    main()
