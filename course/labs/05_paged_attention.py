@@ -53,12 +53,13 @@ else:
     print(f"Triton {status.version}: {status.mode}")
 
 # %% [markdown]
-# Three things to know of the interpreter:
+# To know of the interpreter:
 #
 # - A turn of a loop costs about the same for one position or for many: think in tiles.
 # - It knows fp32 and fp16. bfloat16 gives wrong numbers, without a word.
-# - You may `print` inside a kernel. A wrong address, though, can end the process; the check
-#   therefore runs in a process of its own.
+# - It is Python, so you may `print` inside a kernel. The compiler, which sees your kernel too,
+#   takes less: no `print`, no `break`.
+# - A wrong address can end the process. So the check runs in a process of its own.
 
 # %% [markdown] exercise="5.4"
 # This is the engine's decode kernel. Its beginning finds out what belongs to the program, its end

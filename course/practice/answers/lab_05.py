@@ -784,7 +784,8 @@ KERNEL = Answers(
         ),
         Mistake(
             "positions before the window are seen",
-            "The first tile may begin before `first_visible`: the mask has two ends.",
+            "The first tile may begin before `first_visible`: the mask has two ends. Join them "
+            "with `&`, in brackets: `and` between two tensors gives only the second.",
             edit=((_IN_CONTEXT, "in_context = position < end"),),
         ),
         Mistake(
@@ -860,6 +861,18 @@ KERNEL = Answers(
             "Each KV head of a slot has a scale of its own: they lie next to each other, "
             "num_kv_heads to a slot. The docstring has the formula.",
             edit=((_SCALES, "scale_offsets = block_id.to(tl.int64) * BLOCK_SIZE + row"),),
+        ),
+        Mistake(
+            "the loop is left with break",
+            "Python knows break, and so does the interpreter. The compiler does not: a loop's "
+            "range says where it ends, and masks do the rest.",
+            edit=(
+                ("range(start, end, TILE)", "range(start, start + num_tiles * TILE, TILE)"),
+                (
+                    _POSITION,
+                    "if tile_start >= end:\n            break\n        " + _POSITION,
+                ),
+            ),
         ),
         Mistake(
             "offsets are 32 bits wide",

@@ -836,7 +836,7 @@ def _decode_far_away(kernel: Any, inputs: Inputs) -> Any:
     if _device() == "cuda":
         far = torch.empty(room, dtype=torch.int8, device="cuda")
     else:
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE
+        flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | NO_RESERVE
         far = torch.frombuffer(mmap.mmap(-1, room, flags=flags), dtype=torch.int8)
     (table,) = inputs["tables"]
     shape, strides = (max(table) + 1, size, 1, dim), (half // inputs["far"], dim, dim, 1)
@@ -848,6 +848,30 @@ def _decode_far_away(kernel: Any, inputs: Inputs) -> Any:
         keys[block] = near["keys"][block].to(far.device)
         values[block] = near["values"][block].to(far.device)
     return _launch(kernel, {**near, "keys": keys, "values": values}, inputs)
+
+
+def _compiles(kernel: Any, inputs: Inputs) -> str:
+    """Asked of the compiler's first half, which needs no GPU."""
+    from course.practice.compiles import compiler_says
+    from course.practice.source import written
+
+    text = written(kernel, "paged_decode_kernel")
+    pointers = {"lse_ptr": "*fp32"} | dict.fromkeys(("out_ptr", "q_ptr"), "*fp16")
+    pointers |= dict.fromkeys(("block_table_ptr", "context_len_ptr", "query_start_ptr"), "*i32")
+    pointers |= dict.fromkeys(("key_ptr", "value_ptr"), "*i8" if inputs["int8"] else "*fp16")
+    numbers = ("q_token", "q_head", "block", "slot", "kv_head", "table")
+    types = pointers | {"scale": "fp32"} | {f"stride_{name}": "i32" for name in numbers}
+    sizes = {"BLOCK_SIZE": 16, "HEAD_DIM": 64, "DIM_PADDED": 64, "GROUP": 3, "GROUP_PADDED": 16}
+    sizes |= {"TILE": 64, "SLIDING_WINDOW": inputs["window"]}
+    for name in ("key_scale_ptr", "value_scale_ptr"):
+        if inputs["int8"]:
+            types[name] = "*fp32"
+        else:
+            sizes[name] = None
+    said = compiler_says("05-paged_decode_kernel", text, types, sizes)
+    if said:
+        raise Unusable(f"the compiler refuses it: {said}")
+    return "the compiler takes it"
 
 
 def _step(lengths: list[int], tables: list[list[int]], **more: Any) -> Inputs:
@@ -920,7 +944,8 @@ KERNEL = Exercise(
         'unsupported dtype`": the interpreter will not join a tensor mask with `and`, or with a '
         'plain True or False; join comparisons of tensors with `&`, in brackets. "Shapes do not '
         'fit": `position[:, None]` is a column, `dim[None, :]` a row, and `tl.trans(k)` turns k. '
-        "Use fp32 and fp16: bfloat16 is wrong in the interpreter. There you may `print`, too.",
+        "Use fp32 and fp16: bfloat16 is wrong in the interpreter. There you may also `print`; the "
+        "compiler does not know it, so take it out again.",
         "`for tile_start in range(start, end, TILE)`: `position`, `in_context`, `block_id` (masked "
         "load from `table_ptr`), `row`, `offsets` (block_id `.to(tl.int64)` first), "
         "`scale_offsets`; k by `load_rows(..., q.dtype)`; scores by `tl.dot` in fp32, scaled, and "
@@ -989,6 +1014,14 @@ KERNEL = Exercise(
             drive=_decode_far_away,
             needs=("triton", "addresses"),
             optional=True,
+        ),
+        _kernel_probe(
+            "the compiler takes it, too",
+            None,
+            {"int8": True, "window": 64},
+            drive=_compiles,
+            describe=lambda inputs: "",
+            seconds=60.0,
         ),
         _kernel_probe(
             "compiled for the GPU that is here: long contexts in fp16",
