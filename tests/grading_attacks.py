@@ -207,7 +207,7 @@ value = []
 for _ in range(50):
     value = [value, value]
 return value
-"""), 0, ("too large",)),
+"""), 0, ("too large", "in time")),
     Attack("a list that holds itself", SLOTS, """
 def slot_mapping(block_ids, positions, block_size):
     value = []
@@ -308,7 +308,7 @@ while True:
 held = []
 while True:
     held.append(bytearray(10**8))
-"""), 0, ("out of memory",)),
+"""), 0, ("out of memory", "in time")),
     Attack("a thousand processes", NEEDED, needed("""
 for _ in range(1000):
     if os.fork() == 0:
@@ -343,7 +343,7 @@ return 0
     Attack("a very large answer", SLOTS, """
 def slot_mapping(block_ids, positions, block_size):
     return bytes(20_000_000)
-""", 0, ("may cross",)),
+""", 0, ("may cross", "in time")),
     Attack("recursion without end", NEEDED, needed("return blocks_needed(num_tokens, block_size)"),
            0, ("",)),
     Attack("crashes", NEEDED, needed("return ctypes.string_at(0)", "import ctypes"), 0,
