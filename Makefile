@@ -4,7 +4,7 @@
 PYTHON ?= $(shell command -v python3 || command -v python || echo python3)
 RUN = $(PYTHON) -m course.bootstrap
 
-.PHONY: help setup lab test check notebooks lock clean
+.PHONY: help setup lab test check notebooks bench lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,12 +14,13 @@ help:
 	@echo "make check      the quick checks: style, types, the shape of the project"
 	@echo "make notebooks  build the notebooks from course/lessons and course/labs"
 	@echo "make lock       renew constraints.txt from the ranges in pyproject.toml"
+	@echo "make bench      measure the engine beside others (an hour; makes environments in .bench/)"
 	@echo "make clean      remove what these made; your work in exercises/ and my_engine/ stays"
 	@echo "Words for the program behind a target: make lab ARGS='--port 9999'"
 
-setup lab test check notebooks lock:
+setup lab test check notebooks bench lock:
 	@$(RUN) $@ $(ARGS)
 
 clean:
-	rm -rf .venv .cache .artifacts .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf .venv .bench .cache .artifacts .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
 	find course tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -668,15 +668,23 @@ def finish(root: Path) -> None:
     setup.step("settings", lambda: write_settings(setup.venv, NO_NEWS))
 
 
+# What a target of the Makefile runs once everything is set up.
+RUNS = {
+    "notebooks": ["build"],
+    "bench": ["bench", "--out", "docs/benchmarks"],
+}
+
+
 def parser() -> argparse.ArgumentParser:
     words = argparse.ArgumentParser(
         prog="python3 -m course.bootstrap", description="Set the course up, and start it."
     )
     words.add_argument(
         "command",
-        choices=["setup", "lab", "test", "check", "notebooks", "lock", "finish"],
+        choices=["setup", "lab", "test", "check", *RUNS, "lock", "finish"],
         help="setup: everything into .venv; lab: set up and open JupyterLab; test: set up and run"
-        " all checks; check: the quick ones; notebooks: build them; lock: renew constraints.txt;"
+        " all checks; check: the quick ones; notebooks: build them;"
+        " bench: measure the engine beside others; lock: renew constraints.txt;"
         " finish: model and settings for an environment made from environment.yml",
     )
     return words
@@ -705,8 +713,8 @@ def main(argv: list[str] | None = None) -> int:
         elif command in ("test", "check"):
             quick = ["--quick"] if command == "check" else []
             return start([str(setup.python), "-m", "course.checks", *quick, *extra], ROOT)
-        elif command == "notebooks":
-            return start([str(setup.python), "-m", "course", "build", *extra], ROOT)
+        elif command in RUNS:
+            return start([str(setup.python), "-m", "course", *RUNS[command], *extra], ROOT)
         return 0
     except SetupError as error:
         print(f"\nIt did not work: {error}", file=sys.stderr)

@@ -1,10 +1,12 @@
 """The benchmark: engines in processes of their own, taking turns; ratios; what was not run."""
 
 import json
+import sys
+from dataclasses import replace
 
 import pytest
 
-from course.bench import run
+from course.bench import engines, environments, run
 from course.bench.cases import Case, make_cases
 
 SMALL = {
@@ -43,7 +45,7 @@ def test_every_engine_is_measured_or_said_to_be_not_run(result):
 
 
 def test_an_engine_that_dies_is_not_a_result(tmp_path):
-    worker = run.Worker("ours", str(tmp_path / "no.gguf"), "float32", 1, run.sys.executable)
+    worker = run.Worker("ours", str(tmp_path / "no.gguf"), "float32", 1, sys.executable)
     assert "no.gguf" in worker.error
     assert "error" in worker.run(SMALL["two"])
     worker.close()
@@ -53,10 +55,11 @@ def test_cases_are_the_same_for_the_same_seed_and_fit_the_model():
     cases = make_cases()
     assert cases == make_cases()
     assert cases != make_cases(seed=1)
-    assert [len(c.prompts) for c in cases.values()] == [1, 8, 32, 64]
+    assert [len(c.prompts) for c in cases.values()] == [1, 8, 32, 64, 32, 1, 48, 48, 48, 48]
     for case in cases.values():
         assert len(case.prompts) == len(case.max_tokens)
-        assert case.output_tokens == sum(case.max_tokens)
+        assert case.output_tokens == sum(case.max_tokens) * case.num_samples
+        assert max(map(len, case.prompts)) + max(case.max_tokens) < engines.LONGEST
         assert all(0 <= token < 49152 for prompt in case.prompts for token in prompt)
 
 
@@ -79,3 +82,79 @@ def test_the_quoted_command_says_what_was_measured_and_not_where_it_went():
 
     given = ["bench", "--case", "1 request", "--out", "/some/folder", "--rounds", "3", "--out=x"]
     assert measuring_command(given) == "python -m course bench --case '1 request' --rounds 3"
+
+
+def test_a_pool_that_is_short_is_at_least_as_long_as_the_longest_request():
+    slices = [case for case in make_cases().values() if case.pool_tokens]
+    assert len(slices) == 4
+    for case in slices:
+        blocks = [
+            -(-(len(prompt) + count) // 16)
+            for prompt, count in zip(case.prompts, case.max_tokens, strict=True)
+        ]
+        assert max(blocks) <= case.pool_tokens // 16 <= max(max(blocks), sum(blocks) // 4)
+        assert case.pool_tokens < sum(blocks) * 16, "memory is short"
+
+
+def test_our_engine_serves_samples_prefixes_and_a_short_pool():
+    ours = engines.Ours("tiny", "float32")
+    prefix = list(range(10, 50))
+    cases = [
+        {"prompts": [[1, 2, 3]], "max_tokens": [5], "num_samples": 4, "pool_tokens": None},
+        {
+            "prompts": [[*prefix, i] for i in range(6)],
+            "max_tokens": [4] * 6,
+            "num_samples": 1,
+            "pool_tokens": 96,
+        },
+    ]
+    for case in cases:
+        outputs = ours.run(case)
+        assert len(outputs) == len(case["prompts"]) * case["num_samples"]
+        assert {len(tokens) for tokens in outputs} == {case["max_tokens"][0]}
+    assert ours.llm.stats.preemptions == 0 or ours.pool_tokens == 96
+
+
+@pytest.mark.parametrize("kind", [engines.LinearLayers, engines.WeightsOnly])
+def test_the_bound_pushes_every_row_through_once(kind, monkeypatch):
+    """3 and 2 prompt tokens, 4 and 2 tokens out: the first comes out of the prompt's own pass."""
+    bound, passes = kind("tiny", "float32"), []
+    monkeypatch.setattr(bound, "_pass", lambda rows, samples: passes.append((rows, samples)))
+    case = {"prompts": [[1, 2, 3], [4, 5]], "max_tokens": [4, 2], "num_samples": 1}
+    bound.run(case)
+    if kind is engines.LinearLayers:
+        assert passes == [(5, 2), (2, 2), (1, 1), (1, 1)]
+    else:
+        assert passes == [(2, 2), (2, 2), (1, 1), (1, 1)]
+
+
+def test_an_environment_that_cannot_be_made_is_not_run(tmp_path, monkeypatch):
+    monkeypatch.delenv("COURSE_BENCH_PYTHON", raising=False)
+    monkeypatch.setattr(environments, "FOLDER", tmp_path)
+    nothing = environments.Environment((str(tmp_path / "no-such-package.whl"),), "nothing")
+    monkeypatch.setitem(environments.ENVIRONMENTS, "vllm", nothing)
+    monkeypatch.setattr(run, "make_cases", lambda: SMALL)
+    result = run.measure(["ours", "vllm"], "tiny", "float32", 1, 1, ["two"])
+    assert "could not be made" in result["cases"][0]["not_run"]["vllm"]
+    assert result["cases"][0]["ours"] > 0
+    assert not (tmp_path / "vllm").exists(), "nothing half made is left behind"
+
+
+def test_the_folder_for_peers_holds_the_same_model(tmp_path, monkeypatch):
+    """Read back by the engine's own reader of such folders, where the model file is installed."""
+    import torch
+
+    from course.engine import load_model
+    from course.engine.loading import weights_hf
+    from course.engine.loading.model_file import model_file
+
+    if (file := model_file()) is None:
+        pytest.skip("not run: the model file is not installed")
+    monkeypatch.setattr(environments, "FOLDER", tmp_path)
+    folder = environments.model_folder(str(file), "float32")
+    monkeypatch.setattr(weights_hf, "open_tokenizer", lambda *_: None)  # peers are given ids
+    config, weights, _ = weights_hf.open_folder(folder)
+    model, _ = load_model(file, torch.float32)
+    assert replace(config.shape, name="") == replace(model.config.shape, name="")
+    assert torch.equal(weights["embedding"], model.embedding)
+    assert torch.equal(weights["7.down"], model.layers[7].down.weight)

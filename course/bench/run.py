@@ -4,15 +4,16 @@ import json
 import os
 import platform
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from statistics import median
 
 from course.bench.cases import Case, make_cases
+from course.bench.environments import NotBuilt, model_folder, python_of
 
-PYTHON_VARIABLE = "COURSE_BENCH_PYTHON"  # the interpreter of an environment that has the peers
+BOUNDS = ("weights only", "linear layers")
+READS_GGUF = ("ours", *BOUNDS, "llama.cpp")
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Worker:
     def __init__(self, engine: str, model: str, dtype: str, threads: int, python: str):
         here = Path(__file__).resolve()
         env = dict(os.environ, OMP_NUM_THREADS=str(threads), TOKENIZERS_PARALLELISM="false")
-        env["HF_HUB_OFFLINE"] = "1"
+        env["HF_HUB_OFFLINE"] = env["VLLM_NO_USAGE_STATS"] = env["DO_NOT_TRACK"] = "1"
         options = ["--dtype", dtype, "--threads", str(threads)]
         self.process = subprocess.Popen(
             [python, str(here.with_name("worker.py")), engine, model, *options],
@@ -57,14 +58,47 @@ class Worker:
         if self.error:
             return {"error": self.error}
         assert self.process.stdin is not None
-        request = {"prompts": case.prompts, "max_tokens": case.max_tokens}
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
+        request = {f.name: getattr(case, f.name) for f in fields(case) if f.name != "name"}
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return {"error": "the process has ended"}
         return self._read()
 
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+class Absent:
+    """Stands for an engine that cannot be started here."""
+
+    def __init__(self, error: str):
+        self.error, self.version = error, {}
+
+    def run(self, case: Case) -> dict:
+        return {"error": self.error}
+
+    def close(self) -> None:
+        pass
+
+
+def start(
+    engine: str,
+    model: str,
+    dtype: str,
+    threads: int,
+    say: Callable[[str], None] = lambda text: None,
+) -> "Worker | Absent":
+    """The engine, loaded, in its own environment, which is made first if need be."""
+    try:
+        python = python_of(engine, say)
+        is_file = engine not in READS_GGUF and model.endswith(".gguf")
+        path = str(model_folder(model, dtype)) if is_file else model
+    except NotBuilt as problem:
+        return Absent(str(problem))
+    return Worker(engine, path, dtype, threads, python)
 
 
 def measure(
@@ -82,12 +116,10 @@ def measure(
     """
     cases = make_cases()
     chosen = [cases[name] for name in case_names or cases]
-    peer_python = os.environ.get(PYTHON_VARIABLE, sys.executable)
-    workers = {}
+    workers: dict[str, Worker | Absent] = {}
     for engine in engines:
         say(f"loading {engine}")
-        python = sys.executable if engine in ("ours", "weights only") else peer_python
-        workers[engine] = Worker(engine, model, dtype, threads, python)
+        workers[engine] = start(engine, model, dtype, threads, say)
     table: dict[str, dict[str, Measured]] = {}
     try:
         for case in chosen:
@@ -119,7 +151,7 @@ def report(table, engines, versions, dtype: str, threads: int) -> dict:
             e: sum(a == b for a, b in zip(row[e].outputs, row["ours"].outputs, strict=True))
             / len(row[e].outputs)
             for e in peers
-            if e != "weights only" and row[e].outputs and row["ours"].outputs
+            if e not in BOUNDS and row[e].outputs and row["ours"].outputs
         }
         cases.append(
             {

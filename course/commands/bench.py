@@ -12,7 +12,11 @@ import typer
 def bench(
     peers: Annotated[
         list[str] | None,
-        typer.Option("--engine", help='Peers: transformers, "weights only". Repeatable.'),
+        typer.Option(
+            "--engine",
+            help='A peer: transformers, vllm, "vllm compiled", llama.cpp; or a bound: "weights '
+            'only", "linear layers". Repeatable. Default: all.',
+        ),
     ] = None,
     dtype: Annotated[str, typer.Option(help="bfloat16 or float32.")] = "bfloat16",
     threads: Annotated[int, typer.Option(help="CPU threads for every engine.")] = 2,
@@ -25,16 +29,17 @@ def bench(
 ) -> None:
     """Measure output tokens per second against peers, case by case, in turns.
 
-    Peers live in an environment of their own: set COURSE_BENCH_PYTHON to its interpreter.
+    Each peer gets an environment of its own under .bench/, made on first use (minutes, and some GB
+    for vLLM); COURSE_BENCH_PYTHON names an interpreter that has them instead.
     """
     from rich.console import Console
 
     from course.bench.cases import make_cases
+    from course.bench.engines import ENGINES
     from course.bench.run import markdown, measure
-    from course.bench.worker import ENGINES
     from course.engine.loading.model_file import model_file
 
-    engines = ["ours", *(peers or ["weights only", "transformers"])]
+    engines = ["ours", *(peers or [name for name in ENGINES if name != "ours"])]
     for name in engines:
         if name not in ENGINES:
             raise ValueError(f"engine {name!r} is unknown; there are {', '.join(ENGINES)}")

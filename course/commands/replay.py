@@ -1,6 +1,7 @@
 """`python -m course replay`: a recorded or synthetic workload, served on this machine."""
 
 import json
+import os
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
@@ -39,6 +40,10 @@ def replay(
         str, typer.Option(help="paged, or slab to reserve in one piece.")
     ] = "paged",
     prefix_caching: Annotated[bool, typer.Option(help="Reuse blocks of shared prefixes.")] = True,
+    engine: Annotated[
+        str,
+        typer.Option(help='ours; or vllm, "vllm compiled", transformers: the same requests there.'),
+    ] = "ours",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Serve a workload: the lengths are the trace's, the words are random."""
@@ -64,6 +69,22 @@ def replay(
             for r in requests
         ]
     console = Console(stderr=True)
+    if engine != "ours":
+        if speed is not None:
+            raise ValueError(f"--speed is for this engine; {engine} is offered all at once")
+        with console.status(f"serving on {engine}") as status:
+            rows = on_peer(
+                engine,
+                requests,
+                model,
+                dtype or "float32",
+                seed,
+                kv_cache_mib,
+                scale,
+                status.update,
+            )
+        show(rows, trace, as_json)
+        return
     with console.status(f"loading {model}"):
         llm = LLM(
             model,
@@ -106,9 +127,14 @@ def replay(
         "prefix hit rate": round(result.stats.hit_rate, 4),
         "device": f"{llm.model.device}, {str(llm.model.dtype).removeprefix('torch.')}",
     }
+    show(rows, trace, as_json)
+
+
+def show(rows: dict, trace: str, as_json: bool) -> None:
     if as_json:
         print(json.dumps(rows, indent=2))
         return
+    from rich.console import Console
     from rich.table import Table
 
     table = Table("", trace if len(trace) < 60 else Path(trace).name, title="Replay")
@@ -117,6 +143,52 @@ def replay(
             name, "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
         )
     Console().print(table)
+
+
+def on_peer(engine, requests, model, dtype, seed, kv_cache_mib, scale, say) -> dict:
+    """The same prompts, all at once, on another engine in its own environment."""
+    from course.bench.cases import Case
+    from course.bench.engines import ENGINES
+    from course.bench.run import BOUNDS, start
+    from course.engine.loading.model_file import model_file
+    from course.replay import make_prompts
+    from course.sizing import MODELS, kv_bytes_per_token
+    from course.workload import MOONCAKE_BLOCK_TOKENS
+
+    if engine not in ENGINES or engine in BOUNDS:
+        peers = ", ".join(name for name in ENGINES if name not in BOUNDS)
+        raise ValueError(f"--engine {engine!r} is unknown; there are {peers}")
+    if model != "smollm2":
+        raise ValueError(f"--engine {engine} serves the course's model: leave --model out")
+    if (path := model_file()) is None:
+        raise FileNotFoundError("the model package is not installed: run `make setup`")
+    shape = MODELS["SmolLM2-135M"]
+    block_tokens = max(1, round(MOONCAKE_BLOCK_TOKENS * scale))
+    prompts = tuple(map(tuple, make_prompts(requests, 49_152, seed, block_tokens)))
+    per_token = kv_bytes_per_token(shape, 2 if dtype != "float32" else 4)
+    case = Case(
+        "replay",
+        prompts,
+        tuple(r.output_tokens for r in requests),
+        pool_tokens=kv_cache_mib * 2**20 // per_token,
+    )
+    worker = start(engine, str(path), dtype, os.cpu_count() or 1, say)
+    try:
+        say(f"serving {len(prompts)} requests on {engine}")
+        answer = worker.run(case)
+    finally:
+        worker.close()
+    if "error" in answer:
+        raise RuntimeError(f"{engine} did not serve this: {answer['error']}")
+    return {
+        "engine": ", ".join(f"{name} {version}" for name, version in worker.version.items()),
+        "requests served": len(prompts),
+        "seconds": round(answer["seconds"], 2),
+        "prompt tokens": sum(map(len, prompts)),
+        "output tokens": sum(map(len, answer["outputs"])),
+        "output tokens per second": round(case.output_tokens / answer["seconds"], 1),
+        "device": f"cpu, {dtype}",
+    }
 
 
 def _median(values: list[float]) -> float | None:

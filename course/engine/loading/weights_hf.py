@@ -26,16 +26,22 @@ def open_folder(path: Path) -> tuple[ModelConfig, CheckpointWeights, Tokenizer]:
     config = _config(path, settings)
     homes = _tensor_homes(path)
     check_layers(path, config.num_layers, homes)
-    names = dict(_NAMES)
-    for i in range(config.num_layers):
-        for ours, theirs in _LAYER_NAMES.items():
-            names[f"{i}.{ours}"] = f"model.layers.{i}.{theirs}.weight"
-            names[f"{i}.{ours}_bias"] = f"model.layers.{i}.{theirs}.bias"
+    names = checkpoint_names(config.num_layers)
     # Old files store the RoPE rates, and some a copy of tied embeddings: neither is needed.
     ignored = ["lm_head.weight"] if config.tied_embeddings else []
     present = [n for n in homes if n not in ignored and not n.endswith("rotary_emb.inv_freq")]
     weights = CheckpointWeights(path, config, names, present, lambda n: homes[n].get_tensor(n))
     return config, weights, open_tokenizer(path, settings)
+
+
+def checkpoint_names(num_layers: int) -> dict[str, str]:
+    """What such folders call each weight, by the engine's own short name."""
+    names = dict(_NAMES)
+    for i in range(num_layers):
+        for ours, theirs in _LAYER_NAMES.items():
+            names[f"{i}.{ours}"] = f"model.layers.{i}.{theirs}.weight"
+            names[f"{i}.{ours}_bias"] = f"model.layers.{i}.{theirs}.bias"
+    return names
 
 
 def _config(path: Path, settings: dict[str, Any]) -> ModelConfig:
