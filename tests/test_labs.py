@@ -616,3 +616,14 @@ if __name__ == "__main__":
         known.setdefault(source.stem, {})
         known[source.stem] = {**ids_of(source), **known[source.stem]}
     IDS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def test_of_a_long_wrong_version_only_the_changes_are_shown():
+    right = "def f():\n" + "".join(f"    a{n} = {n}\n" for n in range(90)) + "    return a1"
+    wrong = right.replace("a40 = 40", "a40 = 41").replace("a80 = 80\n", "a80 = 80\n    extra = 1\n")
+    shown = labs._around_changes(right, wrong).splitlines()
+    assert shown[0] == "# ... as above"
+    assert "a40 = 41" in shown
+    assert "extra = 1" in shown
+    assert shown.count("# ... as above") == 2
+    assert len(shown) == 2 + 9 + 9

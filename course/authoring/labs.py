@@ -12,8 +12,10 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from hashlib import sha256
 from pathlib import Path
+from textwrap import dedent
 
 import jupytext
 import nbformat
@@ -41,6 +43,7 @@ from course.practice.source import (
 
 HINTS = ("a question", "I see an error", "the shape of the answer")
 PASSED = re.compile(r": (all \d+ behaviours hold|it holds)\b")
+LONG = 60  # lines: of a longer wrong version only the surroundings of its changes are shown
 FIELDS = {"title": str, "uses": list, "needs": str}
 
 
@@ -337,10 +340,27 @@ def why(exercise: Exercise) -> str:
     wrong = without_docstrings(variant_text(exercise, mistake)).rstrip()
     if answers.shown_part:
         wrong = cut_method(wrong, answers.shown_part)
+    elif mistake.edit and len(wrong.splitlines()) > LONG:
+        wrong = _around_changes(without_docstrings(reference_text(exercise)).rstrip(), wrong)
     return (
         f"{found}\n\n**A wrong version that many write:** {mistake.name}.\n\n"
         f"```python\n{wrong}\n```\n\nThis is what its check says:"
     )
+
+
+def _around_changes(right: str, wrong: str) -> str:
+    """The wrong version's lines near those that are changed; the rest as in the right one."""
+    before, after = right.splitlines(), wrong.splitlines()
+    kept: list[str] = []
+    reached = 0
+    for group in SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(4):
+        start, reached_now = group[0][3], group[-1][4]
+        if start > reached:
+            margin = after[start][: len(after[start]) - len(after[start].lstrip())]
+            kept.append(f"{margin}# ... as above")
+        kept += after[start:reached_now]
+        reached = reached_now
+    return dedent("\n".join(kept)).strip("\n")
 
 
 def end(lab: Lab, solved: bool, root: Path) -> str:
