@@ -55,10 +55,10 @@ def paged_decode_kernel(
 ):
     """Walk this program's share of the context, a tile at a time, and store what it came to.
 
-    ``running_max``, ``running_sum`` ``[GROUP_PADDED]`` and ``weighted_values`` ``[GROUP_PADDED,
-    DIM_PADDED]`` are the online softmax so far, in fp32. A position is in context from
-    ``first_visible`` to ``end``, without ``end`` itself; no other may be read, in the table or in
-    the cache. Keys and values of position p: row ``p % BLOCK_SIZE`` of block ``table[p //
+    ``q`` ``[GROUP_PADDED, DIM_PADDED]`` holds the group's queries, a row each. ``running_max``,
+    ``running_sum`` ``[GROUP_PADDED]`` and ``weighted_values``, shaped like ``q``, are the online
+    softmax so far, in fp32. A position is in context from ``first_visible`` to ``end``, without
+    ``end`` itself; no other may be read, in the table or in the cache. Keys and values of position p: row ``p % BLOCK_SIZE`` of block ``table[p //
     BLOCK_SIZE]``, and the scale of an int8 row is entry ``(block * BLOCK_SIZE + row) *
     num_kv_heads + kv_head``. Offsets have 64 bits.
 

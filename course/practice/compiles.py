@@ -77,7 +77,7 @@ def _lower(kernel: Any, types: dict[str, str], constants: dict[str, Any]) -> Non
         from triton._C.libtriton import ir
         from triton.compiler.compiler import make_backend
 
-        backend = make_backend(target)
+        backend: Any = make_backend(target)
         context = ir.context()
         ir.load_dialects(context)
         backend.load_dialects(context)

@@ -861,7 +861,13 @@ def _compiles(kernel: Any, inputs: Inputs) -> str:
     pointers |= dict.fromkeys(("key_ptr", "value_ptr"), "*i8" if inputs["int8"] else "*fp16")
     numbers = ("q_token", "q_head", "block", "slot", "kv_head", "table")
     types = pointers | {"scale": "fp32"} | {f"stride_{name}": "i32" for name in numbers}
-    sizes = {"BLOCK_SIZE": 16, "HEAD_DIM": 64, "DIM_PADDED": 64, "GROUP": 3, "GROUP_PADDED": 16}
+    sizes: dict[str, Any] = {
+        "BLOCK_SIZE": 16,
+        "HEAD_DIM": 64,
+        "DIM_PADDED": 64,
+        "GROUP": 3,
+        "GROUP_PADDED": 16,
+    }
     sizes |= {"TILE": 64, "SLIDING_WINDOW": inputs["window"]}
     for name in ("key_scale_ptr", "value_scale_ptr"):
         if inputs["int8"]:
