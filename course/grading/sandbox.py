@@ -69,6 +69,8 @@ def _bubblewrap(room: Room) -> list[str]:
             told += ["--cap-add", name]
     else:
         told += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
+    told += ["--proc", "/proc", "--dev", "/dev", "--size", str(TMP_SIZE), "--tmpfs", "/dev/shm"]
+    told += ["--size", str(TMP_SIZE), "--perms", "1777", "--tmpfs", "/tmp"]
     shown = ["/usr"]
     for path in ("/lib", "/lib64", "/lib32", "/bin", "/sbin"):
         if os.path.islink(path):
@@ -80,8 +82,6 @@ def _bubblewrap(room: Room) -> list[str]:
         for folder in reversed(Path(path).parents[:-1]):  # or they would be closed as outside
             told += ["--perms", "0755", "--dir", str(folder)]
         told += ["--ro-bind-try", path, path]
-    told += ["--proc", "/proc", "--dev", "/dev", "--size", str(TMP_SIZE), "--tmpfs", "/dev/shm"]
-    told += ["--size", str(TMP_SIZE), "--perms", "1777", "--tmpfs", "/tmp"]
     hidden = [f"{p}/course" for p in packages() if os.path.isdir(f"{p}/course")]
     hidden += [str(ROOT)] if any(_under(str(ROOT), path) for path in shown) else []
     for path in hidden:

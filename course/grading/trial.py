@@ -10,6 +10,7 @@ value    the answer is a value: it is fetched once, its worker ended, and the pr
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
@@ -17,9 +18,8 @@ from typing import Any
 
 from course.grading.outcomes import outcome_of, well_formed
 from course.grading.room import Room
-from course.grading.session import Limits, Session
+from course.grading.session import Limits, Session, alarm
 from course.grading.wall.wire import Gone
-from course.practice import guard
 from course.practice.exercise import Exercise
 from course.practice.guard import TooLong
 from course.practice.run import MAX_TIMEOUTS, Case, Outcome, cannot_run, unplain
@@ -129,7 +129,7 @@ def _one_session(
         elif how == VALUE:
             drive, inputs = case.probe.drive, deepcopy(case.inputs)
             answer = deepcopy(value)
-            outcome, _ = guard.call(lambda d=drive, a=answer, i=inputs: d(a, i), seconds)
+            outcome = _within(seconds, lambda d=drive, a=answer, i=inputs: d(a, i))
         elif how == INSIDE:
             outcome = _inside(session, exercise, drives.index(case.probe.drive), case, seconds)
         else:
@@ -141,8 +141,17 @@ def _one_session(
 def _outside(session: Session, case: Case, seconds: float) -> Outcome:
     answer = session.begin_case(seconds)
     inputs = deepcopy(case.inputs)
-    with guard.time_limit(seconds + 2):
+    with alarm(seconds + 2):
         return outcome_of(lambda: case.probe.drive(answer, inputs))
+
+
+def _within(seconds: float, call: Callable[[], Any]) -> Outcome:
+    """A probe that looks at a value, here; the value may be one that takes long to look at."""
+    try:
+        with alarm(seconds):
+            return outcome_of(call)
+    except TooLong:
+        return {"timeout": seconds}
 
 
 def _inside(

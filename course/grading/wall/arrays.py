@@ -10,7 +10,9 @@ import base64
 import sys
 from typing import Any
 
-MAX_VALUES = 2**25  # bytes in one array
+from .wire import Uncrossable
+
+MAX_BYTES = 2**23  # of one array, or of the stretch that a tensor lies in
 
 
 def is_array(value: Any) -> bool:
@@ -26,6 +28,7 @@ def pack(value: Any) -> dict:
     """Bytes, dtype, shape; of a tensor strides too, because kernels are handed them."""
     torch = sys.modules.get("torch")
     if torch is None or type(value) is not torch.Tensor:
+        _small(value.nbytes)
         data = base64.b64encode(value.tobytes()).decode()
         return {"dtype": value.dtype.str, "shape": list(value.shape), "data": data}
     flat = span(value.detach().cpu())
@@ -42,14 +45,20 @@ def span(value: Any) -> Any:
     """The stretch of storage that a tensor lies in, flat."""
     steps = zip(value.shape, value.stride(), strict=True)
     count = 1 + sum((size - 1) * step for size, step in steps) if value.numel() else 0
+    _small(count * value.element_size())
     return value.as_strided((count,), (1,))
+
+
+def _small(size: int) -> None:
+    if size > MAX_BYTES:
+        raise Uncrossable(f"an array of {size} bytes; at most {MAX_BYTES} may cross")
 
 
 def unpack(packed: dict) -> Any:
     """ValueError, TypeError, KeyError: what came is no array."""
     shape = [int(size) for size in packed["shape"]]
     data = base64.b64decode(packed["data"])
-    if len(data) > MAX_VALUES or any(size < 0 for size in shape) or len(shape) > 16:
+    if len(data) > MAX_BYTES or any(size < 0 for size in shape) or len(shape) > 16:
         raise ValueError("no array")
     import numpy
 
