@@ -11,11 +11,12 @@ import time
 import pytest
 
 from course.practice import bring, my_engine, registry
-from course.practice.bring import collect, learner_engine, resume
+from course.practice.bring import collect, resume
 from course.practice.checks import check
 from course.practice.my_engine import MyEngine, folder
 from course.practice.source import load, reference_text
 from course.practice.standing import progress
+from course.practice.swap import learner_engine
 
 SLOTS = registry.find("slot_mapping")
 NEEDED = registry.find("blocks_needed")

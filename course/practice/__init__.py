@@ -11,7 +11,7 @@ _HOME = {
     "check_only": "checks",
     "see_mistake": "checks",
     "resume": "bring",
-    "learner_engine": "bring",
+    "learner_engine": "swap",
     "progress": "standing",
 }
 

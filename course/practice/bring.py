@@ -1,17 +1,15 @@
-"""Bring the learner's pieces back: into a notebook, or into the engine."""
+"""Bring the learner's pieces back into a notebook; swap.py puts them into the engine."""
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 from course.practice import registry
 from course.practice.exercise import Exercise
 from course.practice.my_engine import MyEngine
 from course.practice.run import loaded
-from course.practice.source import module_text, reference
+from course.practice.source import reference
 
 YOURS, OURS = "yours", "ours"
 
@@ -113,33 +111,3 @@ def whole(exercise: Exercise, answer: Any) -> Any:
     if not members:
         return answer
     return type(exercise.name, (answer,), {**members, "__doc__": answer.__doc__})
-
-
-@contextlib.contextmanager
-def learner_engine(*names: str, engine: MyEngine | None = None) -> Iterator[Pieces]:
-    """Run the course's engine with the learner's pieces in it, for as long as the block lasts.
-
-    Every module of ``course.engine`` and ``course.memory`` that holds one of the course's pieces
-    gets the learner's instead, and the course's back at the end. Yields whose each piece is.
-    """
-    pieces = collect(*names, engine=engine)
-    swaps = []
-    for exercise in registry.pieces():
-        if pieces.origin.get(exercise.name) == YOURS:
-            module_text(exercise.symbol.partition(":")[0])
-            swaps.append((reference(exercise), pieces[exercise.name]))
-    try:
-        for old, new in swaps:
-            _replace(old, new)
-        yield pieces
-    finally:
-        for old, new in swaps:
-            _replace(new, old)
-
-
-def _replace(old: Any, new: Any) -> None:
-    for module_name, module in list(sys.modules.items()):
-        if module_name.startswith(("course.engine", "course.memory", "course.sizing")):
-            for name, value in list(vars(module).items()):
-                if value is old:
-                    setattr(module, name, new)

@@ -71,9 +71,12 @@ def _zero_rows(quantize: Any, inputs: Inputs) -> Any:
 def watch_int8() -> Any:
     """A context that notes each conversion of NaN or infinity to int8."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.overrides import TorchFunctionMode
 
-    class Watch(TorchDispatchMode):
+    def is_bad(value: Any) -> bool:
+        return type(value) is torch.Tensor and bool((~value.isfinite()).any())
+
+    class Watch(TorchFunctionMode):
         def __init__(self) -> None:
             super().__init__()
             self.seen: list[str] = []
@@ -82,16 +85,12 @@ def watch_int8() -> Any:
             super().__enter__()
             return self.seen
 
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            kwargs = kwargs or {}
-            aten = torch.ops.aten
-            to_int8 = func is aten._to_copy.default and kwargs.get("dtype") is torch.int8
-            to_int8 |= func is aten.copy_.default and args[0].dtype is torch.int8
-            if to_int8:
-                source = args[-1]
-                if source.is_floating_point() and not bool(source.isfinite().all()):
-                    self.seen.append(str(func))
-            return func(*args, **kwargs)
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            made = [x for x in (result, *args[:1]) if type(x) is torch.Tensor]
+            if any(x.dtype is torch.int8 for x in made) and any(map(is_bad, args)):
+                self.seen.append(getattr(func, "__name__", ""))
+            return result
 
     return Watch()
 
