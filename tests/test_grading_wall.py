@@ -5,6 +5,7 @@ import struct
 import sys
 import threading
 import time
+from collections import deque
 
 import pytest
 
@@ -193,11 +194,26 @@ def test_functions_that_were_handed_can_be_called_and_nothing_else(across):
     with pytest.raises(AttributeError):
         across(lambda call: call.anything)(lambda n: n)
 
-    def set_it(handed):
-        handed.num_blocks = 99
 
-    with pytest.raises(AttributeError):
-        across(set_it)(BlockPool(4))
+def test_data_of_the_courses_objects_can_be_set_and_its_methods_not(across):
+    from course.engine.request import Request, RequestStatus
+    from course.engine.sampling_params import SamplingParams
+
+    def use(request, waiting):
+        request.num_computed_tokens = 3
+        request.status = RequestStatus.PREEMPTED
+        waiting.appendleft(request)
+        return waiting.pop()
+
+    request, other = (Request(name, [1, 2], SamplingParams()) for name in "ab")
+    waiting = deque([other])
+    assert across(use)(request, waiting) is other
+    assert list(waiting) == [request]
+    assert (request.num_computed_tokens, request.status) == (3, RequestStatus.PREEMPTED)
+    for name, value in (("num_free", 1), ("ref_count", len), ("new", 1), ("num_blocks", len)):
+        pool = BlockPool(4)
+        with pytest.raises(AttributeError):
+            across(lambda pool, name=name, value=value: setattr(pool, name, value))(pool)
 
 
 @pytest.mark.parametrize("value", [os, sys.__stderr__, object(), type], ids=repr)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import sys
+from collections import deque
 from typing import Any
 
 from .wire import Uncrossable
@@ -110,7 +111,7 @@ def refill(value: Any, packed: dict) -> None:
 
 def snapshot(value: Any) -> Any:
     """What is in a container, one level deep, to be compared later."""
-    if type(value) is list:
+    if type(value) in (list, deque):
         return list(value)
     if type(value) is dict:
         return list(value.items())
@@ -119,7 +120,7 @@ def snapshot(value: Any) -> Any:
 
 def same(value: Any, seen: Any) -> bool:
     """Whether it still holds those very things."""
-    if type(value) is list:
+    if type(value) in (list, deque):
         pairs = zip(value, seen, strict=False)
         return len(value) == len(seen) and all(a is b for a, b in pairs)
     if type(value) is dict:

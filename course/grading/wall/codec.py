@@ -13,6 +13,7 @@ import enum
 import math
 import sys
 import types
+from collections import deque
 from typing import Any
 
 from . import arrays
@@ -86,7 +87,7 @@ class Codec(Sharing):
             return {"r": [value.start, value.stop, value.step]}
         if kind is slice:
             return {"s": [self.encode(v, depth + 1) for v in (value.start, value.stop, value.step)]}
-        if kind in (list, dict) or arrays.is_array(value):
+        if kind in (list, dict, deque) or arrays.is_array(value):
             number = self.numbers.get(id(value))
             if number is not None:
                 return {"same": number}

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from .codec import Codec, is_course, name_of
+from .remote import Remote
 from .wire import Channel, Gone, Uncrossable
 
 
@@ -105,14 +106,20 @@ class Peer(Codec):
         raise Uncrossable(f"{verb!r} is not served")
 
     def _allow(self, target: Any, verb: str, arguments: list) -> None:
-        """A worker may call what a probe handed it, and read public names of the course's things;
-        through names with an underscore it would reach the grader's globals."""
-        if verb in ("set", "put"):
+        """A worker may call what a probe handed it, read public names of the course's things, and
+        set those that hold data. Through names with an underscore it would reach the grader's
+        globals, through methods put in the place of others what a probe finds."""
+        name = arguments[0] if arguments else ""
+        if verb == "put":
             raise AttributeError("what the probe handed over cannot be changed in this way")
-        if verb == "get":
-            name = arguments[0] if arguments else ""
-            if type(name) is not str or name.startswith("_") or not is_course(type(target)):
-                raise AttributeError(f"{type(target).__name__!r} has no {name!r} for you")
+        if verb in ("get", "set"):
+            kind = type(target)
+            if type(name) is not str or name.startswith("_") or not is_course(kind):
+                raise AttributeError(f"{kind.__name__!r} has no {name!r} for you")
+        if verb == "set":
+            data = name in getattr(target, "__dict__", {}) or name in slots_of(type(target))
+            if not data or isinstance(arguments[1], Remote):
+                raise AttributeError(f"{name!r} cannot be changed in this way")
 
     def describe(self, error: BaseException) -> dict:
         """An exception as plain data: the names of its kinds, its message."""
@@ -152,3 +159,8 @@ def place_of(told: Any) -> dict:
     if type(told) is not dict or type(told.get("line")) is not int:
         return {}
     return {"line": told["line"], **{k: str(told.get(k, ""))[:120] for k in ("code", "function")}}
+
+
+def slots_of(kind: type) -> set[str]:
+    """Names that the class keeps room for, instead of a dict."""
+    return {name for k in kind.__mro__ for name in getattr(k, "__slots__", ())}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,7 @@ class Sharing:
         self.shared[number] = Shared(value, arrays.snapshot(value))
 
     def _content(self, value: Any, depth: int = 0) -> Any:
-        if type(value) is list:
+        if type(value) in (list, deque):
             return [self.encode(item, depth + 1) for item in value]
         if type(value) is dict:
             pairs = list(value.items())
@@ -49,8 +50,8 @@ class Sharing:
         if number in self.shared or number % 2 == self.next % 2:
             raise ValueError("a number that is taken")
         match content:
-            case {"list": list(items)}:
-                value: Any = []
+            case {"list": list(items)} | {"deque": list(items)}:
+                value: Any = [] if "list" in content else deque()
                 self._share(number, value)
                 value += [self._decode(item, depth + 1) for item in items]
             case {"dict": list(pairs)}:
@@ -77,8 +78,10 @@ class Sharing:
         if shared is None:
             raise Gone("broken", "it changes what it never had")
         value = shared.value
-        if type(value) is list and type(content) is list:
-            value[:] = [self.decode(item, 1) for item in content]
+        if type(value) in (list, deque) and type(content) is list:
+            items = [self.decode(item, 1) for item in content]
+            value.clear()
+            value.extend(items)
         elif type(value) is dict and type(content) is list:
             fresh = {self.decode(k, 1): self.decode(v, 1) for k, v in content}
             value.clear()
