@@ -90,6 +90,20 @@ def test_rows_are_copied_to_their_slots_and_nowhere_else(dtype):
 
 
 @needs_native
+@pytest.mark.parametrize("slots", [[0, -1], [24, 1], [1 << 40, 0], [0, -(1 << 40)]])
+def test_a_slot_outside_the_cache_is_an_error_and_not_a_crash(slots):
+    """Whoever calls this has checked; a learner's cache may not have."""
+    keys, values = torch.zeros(2, 6, 4, 1, 8), torch.zeros(2, 6, 4, 1, 8)
+    rows = draw(2, 1, 8)
+    with pytest.raises(IndexError, match=r"outside 0\.\.23"):
+        copy_to_slots(keys, values, 0, rows, rows, torch.tensor(slots))
+    with pytest.raises(ValueError, match="one int64"):
+        copy_to_slots(keys, values, 0, rows, rows, torch.tensor([1, 2, 3]))
+    assert not keys.any()
+    assert not values.any()
+
+
+@needs_native
 @settings(max_examples=60, deadline=None)
 @given(st.floats(-87, 88))
 def test_bfloat16_is_rounded_to_nearest_even(number):
@@ -227,14 +241,16 @@ def test_every_function_has_a_signature():
     names = set(library.SIGNATURES)
     text = library.SOURCE.read_text()
     defined = {
-        line.split("(")[0].split()[-1] for line in text.splitlines() if line.startswith("void ")
+        line.split("(")[0].split()[-1]
+        for line in text.splitlines()
+        if line.startswith(("void ", "i64 "))
     }
     assert defined == names
     for name, letters in library.SIGNATURES.items():
         function = getattr(library.load(torch.float32), name)
         assert len(function.argtypes) == len(letters)
-        assert function.restype is None
-        declared = text.split(f"void {name}(")[1].split(")")[0].split(",")
+        assert (function.restype is None) == (f"void {name}(" in text)
+        declared = text.split(f" {name}(", 1)[1].split(")")[0].split(",")
         kinds = ["p" if "*" in a else "i" if "i64" in a else "f" for a in declared]
         assert "".join(kinds) == letters
     assert ctypes.sizeof(ctypes.c_int64) == 8

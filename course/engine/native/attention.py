@@ -103,10 +103,16 @@ def can_copy(cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
 
 
 def copy_to_slots(keys, values, layer: int, k, v, slots: torch.Tensor) -> None:
-    """k and v [num_tokens, num_kv_heads, head_dim] to their slots of one layer of the cache."""
+    """k and v [num_tokens, num_kv_heads, head_dim] to their slots of one layer of the cache.
+
+    IndexError, before anything is written, for a slot outside the cache: `write` has filtered -1.
+    """
+    if slots.dtype != torch.int64 or not slots.is_contiguous() or len(slots) != len(k):
+        raise ValueError(f"slots {tuple(slots.shape)} {slots.dtype}: one int64 for each row of k")
     width = k.shape[1] * k.shape[2]
     at = layer * keys.stride(0) * keys.element_size()
-    load(keys.dtype).write(
+    num_slots = keys.shape[1] * keys.shape[2]
+    outside = load(keys.dtype).write(
         k.data_ptr(),
         k.stride(0),
         v.data_ptr(),
@@ -116,4 +122,7 @@ def copy_to_slots(keys, values, layer: int, k, v, slots: torch.Tensor) -> None:
         width,
         keys.data_ptr() + at,
         values.data_ptr() + at,
+        num_slots,
     )
+    if outside >= 0:
+        raise IndexError(f"slot {int(slots[outside])} is outside 0..{num_slots - 1}")

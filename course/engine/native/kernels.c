@@ -117,13 +117,17 @@ void silu_mul(const cell *gate_up, cell *out, i64 rows, i64 width) {
     }
 }
 
-// Row i of k and v, `width` cells, goes to slot slots[i] of one layer of the cache.
-void write(const cell *k, i64 k_stride, const cell *v, i64 v_stride, const i64 *slots, i64 rows,
-           i64 width, cell *keys, cell *values) {
+// Row i of k and v, `width` cells, goes to slot slots[i] of one layer of the cache. Gives the first
+// row whose slot is outside the cache, and then writes nothing; -1 is none.
+i64 write(const cell *k, i64 k_stride, const cell *v, i64 v_stride, const i64 *slots, i64 rows,
+          i64 width, cell *keys, cell *values, i64 num_slots) {
+    for (i64 i = 0; i < rows; i++)
+        if (slots[i] < 0 || slots[i] >= num_slots) return i;
     for (i64 i = 0; i < rows; i++) {
         memcpy(keys + slots[i] * width, k + i * k_stride, width * sizeof(cell));
         memcpy(values + slots[i] * width, v + i * v_stride, width * sizeof(cell));
     }
+    return -1;
 }
 
 static inline vec at(const float *x) {

@@ -31,7 +31,7 @@ SIGNATURES = {
     "rms_norm": "pppiif",
     "rope": "pippiii",
     "silu_mul": "ppii",
-    "write": "pipipiipp",
+    "write": "pipipiippi",
     "attend": "pipppipiiiiiifipp",
 }
 
@@ -69,7 +69,8 @@ def load(dtype: torch.dtype) -> ctypes.CDLL:
     for name, letters in SIGNATURES.items():
         function = getattr(library, name)
         kinds = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "f": ctypes.c_float}
-        function.argtypes, function.restype = [kinds[letter] for letter in letters], None
+        function.argtypes = [kinds[letter] for letter in letters]
+        function.restype = ctypes.c_int64 if name == "write" else None
     _check(library, dtype)
     return library
 
