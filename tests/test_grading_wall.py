@@ -5,6 +5,7 @@ import struct
 import sys
 import threading
 import time
+from array import array
 from collections import deque
 
 import pytest
@@ -71,7 +72,8 @@ def across():
 
 VALUES = (
     None, True, 3, -(2**70), 0.5, float("inf"), "ünï \ud800", b"\x00\xff", (1, (2, [3])), [1, [2]],
-    {"a": 1, (1, 2): [3]}, {1, 2}, frozenset({3}), range(1, 9, 2), slice(1, None), [], {}, (),
+    {"a": 1, (1, 2): [3]}, {1, 2}, frozenset({3}), range(1, 9, 2), array("i", [1, -2]),
+    slice(1, None), [], {}, (),
 )  # fmt: skip
 
 

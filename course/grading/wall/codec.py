@@ -13,6 +13,7 @@ import enum
 import math
 import sys
 import types
+from array import array
 from collections import deque
 from typing import Any
 
@@ -25,7 +26,9 @@ MAX_DEPTH = 60
 
 
 def is_course(kind: type) -> bool:
-    return str(getattr(kind, "__module__", "")).startswith("course.")
+    """Whether something is the course's own; what a probe puts together for itself counts, too."""
+    named = str(getattr(kind, "__module__", "")).startswith("course.")
+    return named or kind is types.SimpleNamespace
 
 
 def name_of(kind: type) -> str:
@@ -83,6 +86,9 @@ class Codec(Sharing):
             return {kind.__name__: [self.encode(item, depth + 1) for item in value]}
         if kind is bytes:
             return {"b": base64.b64encode(value).decode()}
+        if kind is array:
+            data = base64.b64encode(value.tobytes()).decode()
+            return {"array": value.typecode, "data": data}
         if kind is range:
             return {"r": [value.start, value.stop, value.step]}
         if kind is slice:
@@ -170,6 +176,8 @@ class Codec(Sharing):
                 return frozenset(self._decode(item, depth + 1) for item in items)
             case {"b": text}:
                 return base64.b64decode(text)
+            case {"array": str(code), "data": str(data)}:
+                return array(code, base64.b64decode(data))
             case {"r": [int(start), int(stop), int(step)]}:
                 return range(start, stop, step)
             case {"s": [start, stop, step]}:

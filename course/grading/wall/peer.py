@@ -97,6 +97,8 @@ class Peer(Codec):
                 return len(target)
             case "iter":
                 return iter(target)
+            case "reversed":
+                return reversed(target)
             case "next":
                 return next(target)
             case "in":

@@ -52,6 +52,9 @@ class Remote:
     def __iter__(self) -> Any:
         return self._ask("iter")
 
+    def __reversed__(self) -> Any:
+        return self._ask("reversed")
+
     def __next__(self) -> Any:
         return self._ask("next")
 
