@@ -75,6 +75,7 @@ class EngineCore:
         computed is computed once more, and the error goes on.
 
         What finished, by a token or by a stop string, is retired in the same step and returned.
+        `model_started` and `now` are what the clock says before and after the model ran.
         """
         started = perf_counter()
         try:

@@ -325,6 +325,11 @@ RUNNER = Answers(
             ),
         ),
         Mistake(
+            "tokens are kept by request, and not by its id",
+            "`update` looks them up by `request.request_id`.",
+            edit=((_RESULT, "return dict(zip(step.samples, token_ids, strict=True))"),),
+        ),
+        Mistake(
             "the tokens are returned without saying whose they are",
             "`update` takes a dict: {request id: token id}.",
             edit=((_RESULT, "return token_ids"),),
@@ -472,6 +477,19 @@ CORE = Answers(
             "Their last text stays unsaid, their dice stay in memory, and no statistics know of "
             "them: `_retire` each.",
             edit=((_RETIRE, ""),),
+        ),
+        Mistake(
+            "nobody is told when the model fails",
+            "The error comes through, and the scheduler still waits for the step's `update`: the "
+            "next one cannot begin. Whoever holds a part of it must `abandon()` it.",
+            edit=(
+                (
+                    _TRY,
+                    "        step = self.scheduler.schedule()\n"
+                    "        model_started = perf_counter()\n"
+                    "        tokens = self.runner.run(step) if step.scheduled else {}\n",
+                ),
+            ),
         ),
         Mistake(
             "an error of the model is swallowed",

@@ -662,6 +662,18 @@ PASSED = Answers(
             ),
         ),
         Mistake(
+            "tokens and window are each rounded down to blocks, and subtracted then",
+            "Rounded twice it is off by a block now and then, to either side. Find the oldest "
+            "position that is seen first, and round once.",
+            edit=(
+                (
+                    _BLOCKS,
+                    "window_blocks = sliding_window // block_size\n"
+                    "    return max(0, num_computed_tokens // block_size - window_blocks)",
+                ),
+            ),
+        ),
+        Mistake(
             "fewer tokens than the window give a negative count",
             "Positions begin at 0: take `max(0, ...)` before you divide.",
             edit=((_FIRST, "first_visible = num_computed_tokens - sliding_window + 1"),),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from functools import cache
 from itertools import count
 from random import Random
@@ -759,6 +760,21 @@ def _play_timing(timing_class: Any, inputs: Inputs) -> list[dict[str, Any]]:
     return log
 
 
+def _play_token(timing_class: Any, inputs: Inputs) -> list[dict[str, Any]]:
+    timing = timing_class(arrival=inputs["arrival"])
+    log = []
+    for now in inputs["tokens"]:
+        timing.token(now)
+        log.append(
+            {
+                "tokens": timing.num_tokens,
+                "first token at": timing.first_token,
+                "last token at": timing.last_token,
+            }
+        )
+    return log
+
+
 def _describe_timing(inputs: Inputs) -> str:
     return f"arrival {inputs['arrival']}, tokens at {inputs['tokens']}"
 
@@ -798,6 +814,18 @@ TIMING = Exercise(
         "minus first, over one less than the tokens.",
     ),
     probes=(
+        Probe(
+            "it keeps the first and the last reading, and counts",
+            _play_token,
+            examples=({"arrival": 10.0, "tokens": [10.5, 10.6, 10.9]},),
+            make=_clock,
+            cases=2,
+            describe=_describe_timing,
+            place=lambda parting, inputs: _place_timing(
+                replace(parting, path=(int(parting.path[0]) + 1, *parting.path[1:])), inputs
+            ),
+            tolerance=CLOCK,
+        ),
         Probe(
             "first token and time per token",
             _play_timing,

@@ -683,7 +683,9 @@ WINDOW, WINDOW_BLOCK_SIZE = 8, 4
 
 def _parts(answer: Any) -> list[int]:
     if type(answer) is not list or not answer:
-        raise Unusable("leaking_steps is a list: tokens computed in each step, [3, 1]")
+        raise Unusable(
+            "leaking_steps is a list with a number for each step: [3, 1] computes 3 tokens, then 1"
+        )
     for count in answer:
         if type(count) is not int or count < 1:
             raise Unusable(f"{count!r} is not a step; a step computes 1 token or more")
@@ -765,7 +767,9 @@ def play_window(free_passed: Any, inputs: Inputs) -> list[dict[str, Any]]:
             {
                 "what comes back": answer,
                 "length of the table": len(table),
-                "entries that are -1": [place for place, b in enumerate(table) if b == -1],
+                "entries that are -1": ", ".join(
+                    str(place) for place, block_id in enumerate(table) if block_id == -1
+                ),
                 "the other entries are as they were": table[: len(kept)] == kept,
                 "free blocks": pool.num_free,
                 "owners of what is left": [pool.ref_count(b) for b in table if b >= 0],
