@@ -671,6 +671,7 @@ def finish(root: Path) -> None:
 # What a target of the Makefile runs once everything is set up.
 RUNS = {
     "notebooks": ["build"],
+    "site": ["site"],
     "bench": ["bench", "--out", "docs/benchmarks"],
 }
 
@@ -684,6 +685,7 @@ def parser() -> argparse.ArgumentParser:
         choices=["setup", "lab", "test", "check", *RUNS, "lock", "finish"],
         help="setup: everything into .venv; lab: set up and open JupyterLab; test: set up and run"
         " all checks; check: the quick ones; notebooks: build them;"
+        " site: build pages to read;"
         " bench: measure the engine beside others; lock: renew constraints.txt;"
         " finish: model and settings for an environment made from environment.yml",
     )

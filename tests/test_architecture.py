@@ -36,6 +36,7 @@ FLOORS = {
     "course.labs": 4,
     "course.authoring": 4,
     "course.grading": 5,
+    "course.site": 5,
     "course.release": 5,
     "course.bench": 5,
     "course.commands": 6,
