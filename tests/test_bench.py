@@ -158,3 +158,16 @@ def test_the_folder_for_peers_holds_the_same_model(tmp_path, monkeypatch):
     assert replace(config.shape, name="") == replace(model.config.shape, name="")
     assert torch.equal(weights["embedding"], model.embedding)
     assert torch.equal(weights["7.down"], model.layers[7].down.weight)
+
+
+def test_growth_is_measured_and_shown(monkeypatch):
+    from course.bench import growth
+
+    monkeypatch.setattr(growth, "OPERATIONS", 20)
+    shrunk = tuple((*row, (min(sizes[0], 200),)) for *row, sizes in growth.MEASURES)
+    monkeypatch.setattr(growth, "MEASURES", shrunk)
+    table = growth.measure()
+    assert all(time > 0 for row in table for time in row.microseconds.values())
+    page = growth.markdown(table)
+    assert page.count("| 1.00 |") == len(growth.MEASURES)
+    assert growth.Growth("x", "y", {10: 2.0, 1_000: 5.0}).ratio == 2.5

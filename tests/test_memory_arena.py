@@ -351,3 +351,19 @@ def test_random_streams_are_seeded_and_fragment():
         }.items()
     }
     assert all(count > 0 for count in counts.values()), counts
+
+
+def test_free_blocks_forget_what_has_left():
+    """Blocks that come and go without being the lowest must not pile up."""
+    from course.memory.buddy import FreeBlocks
+
+    blocks = FreeBlocks()
+    blocks.add(0)
+    for offset in range(8, 80_000, 8):
+        blocks.add(offset)
+        blocks.discard(offset)
+        blocks.add(offset)
+        blocks.discard(offset)
+    assert len(blocks._heap) < 100
+    assert blocks.take_lowest() == 0
+    assert not blocks

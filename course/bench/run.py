@@ -165,13 +165,18 @@ def report(table, engines, versions, dtype: str, threads: int) -> dict:
             }
         )
     return {
-        "machine": f"{_cpu_name()}, {os.cpu_count()} cores, {platform.system()}",
+        "machine": machine(),
         "versions": versions | {"python": platform.python_version()},
         "dtype": dtype,
         "threads": threads,
         "unit": "output tokens per second, median of the rounds",
         "cases": cases,
     }
+
+
+def machine() -> str:
+    """The machine in a few words: a time means nothing without it."""
+    return f"{_cpu_name()}, {os.cpu_count()} cores, {platform.system()}"
 
 
 def _cpu_name() -> str:

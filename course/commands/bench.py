@@ -25,6 +25,10 @@ def bench(
     out: Annotated[
         Path | None, typer.Option(help="Folder for a .md and a .json; none: only print.")
     ] = None,
+    growth: Annotated[
+        bool,
+        typer.Option("--growth", help="Instead: how operations slow down as sizes grow."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure output tokens per second against peers, case by case, in turns.
@@ -39,6 +43,9 @@ def bench(
     from course.bench.run import markdown, measure
     from course.engine.loading.model_file import model_file
 
+    if growth:
+        grow(out, as_json)
+        return
     engines = ["ours", *(peers or [name for name in ENGINES if name != "ours"])]
     for name in engines:
         if name not in ENGINES:
@@ -71,6 +78,27 @@ def bench(
             f"# Output tokens per second, {dtype}\n\n{markdown(result)}"
         )
     print(json.dumps(result, indent=2) if as_json else markdown(result))
+
+
+def grow(out: Path | None, as_json: bool) -> None:
+    """`--growth`: one operation, at ever larger sizes."""
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from course.bench.growth import markdown, measure
+    from course.bench.run import machine
+
+    with Console(stderr=True).status("starting") as status:
+        table = measure(say=status.update)
+    command = measuring_command(sys.argv[1:])
+    result = {"machine": machine(), "command": command, "rows": [asdict(row) for row in table]}
+    page = f"{result['machine']}\n\nCommand: `{command}`\n\n{markdown(table)}"
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "growth.json").write_text(json.dumps(result, indent=2) + "\n")
+        (out / "growth.md").write_text(f"# What must not grow\n\n{page}")
+    print(json.dumps(result, indent=2) if as_json else page)
 
 
 def measuring_command(arguments: list[str]) -> str:

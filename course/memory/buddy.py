@@ -4,9 +4,31 @@ Knuth, The Art of Computer Programming, vol. 1, sec. 2.5. The PagedAttention pap
 allocator of its Orca baselines (sec. 6.1).
 """
 
-from bisect import insort
+from heapq import heappop, heappush
 
 from course.memory.arena import check_size
+
+
+class FreeBlocks(set[int]):
+    """Offsets of the free blocks of one size, whose lowest is found without looking at the others.
+
+    The heap may hold offsets that have left the set; they are skipped when they come up.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[int] = []
+
+    def add(self, offset: int) -> None:
+        super().add(offset)
+        heappush(self._heap, offset)
+        if len(self._heap) > 2 * len(self) + 64:  # mostly what has left
+            self._heap = sorted(self)
+
+    def take_lowest(self) -> int:
+        while (offset := heappop(self._heap)) not in self:
+            pass
+        self.remove(offset)
+        return offset
 
 
 class BuddyArena:
@@ -30,14 +52,14 @@ class BuddyArena:
         self.size = size
         self.min_block = min_block
         self._runs: dict[int, int] = {}
-        self._free_by_size: dict[int, list[int]] = {}
+        self._free_by_size: dict[int, FreeBlocks] = {}
         self.largest_part = 0
         start = 0
         for bit in reversed(range(size.bit_length())):
             part = 1 << bit
             if size & part and part >= min_block:
                 self.largest_part = max(self.largest_part, part)
-                self._free_by_size[part] = [start]
+                self._add_free(start, part)
                 start += part
         self.usable = self.num_free = start
 
@@ -83,7 +105,7 @@ class BuddyArena:
         if not candidates:
             return None
         block = min(candidates)
-        offset = self._free_by_size[block].pop(0)
+        offset = self._free_by_size[block].take_lowest()
         while block > wanted:
             block //= 2
             self._add_free(offset + block, block)
@@ -97,14 +119,14 @@ class BuddyArena:
         block = self._runs.pop(offset)
         self.num_free += block
         # A whole part has no twin: what follows it is smaller.
-        while (twin := offset ^ block) in self._free_by_size.get(block, []):
-            self._free_by_size[block].remove(twin)
+        while (twin := offset ^ block) in self._free_by_size.get(block, ()):
+            self._free_by_size[block].discard(twin)
             offset = min(offset, twin)
             block *= 2
         self._add_free(offset, block)
 
     def _add_free(self, offset: int, block: int) -> None:
-        insort(self._free_by_size.setdefault(block, []), offset)
+        self._free_by_size.setdefault(block, FreeBlocks()).add(offset)
 
     def _check_run(self, offset: object) -> None:
         if isinstance(offset, bool) or not isinstance(offset, int) or offset not in self._runs:
