@@ -19,6 +19,16 @@
 # The scheduler decides in requests. The model wants rows of tokens, and writes and reads memory as
 # it goes. Between them stands the runner.
 
+# %%
+from dataclasses import fields
+from inspect import signature
+
+from course.engine import runner, sampler
+
+print("prepare takes", ", ".join(signature(runner.prepare).parameters))
+print("and gives", ", ".join(field.name for field in fields(runner.StepInputs)))
+print("sample takes", ", ".join(signature(sampler.sample).parameters))
+
 # %% [markdown] exercise="8.2"
 # Write one forward pass. `prepare` lays out the batch for you and `_plan` makes the attention; what
 # counts is the order in which memory is touched, and which rows get a token.

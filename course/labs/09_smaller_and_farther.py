@@ -8,8 +8,6 @@
 # passed.
 
 # %%
-import torch
-
 one_token = torch.tensor([[0.5, -2.0, 1.1], [0.0, 0.1, 0.02]])  # 2 KV heads of 3 numbers
 largest = one_token.abs().amax(dim=-1)
 print("a step of each head:", [round(x, 4) for x in (largest / 127).tolist()])
