@@ -133,6 +133,29 @@ def test_markdown_of_a_student_stays_text():
         assert s.exercises[1].state == "right" or "![x](http://y)" in shown
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["1. one", "1) one", "- a", "+ a", "# a", "> a", "= a", "a *b* _c_ `d` ~~e~~", "[a](b)",
+     "![a](b)", "<b>a</b>", "&lt;b&gt;", "$x$", "a | b", "\\", "<http://a.b>", "http://a.b",
+     "www.a.b", "me@a.b", "a\n\n# b", "[a]: http://b"],
+)  # fmt: skip
+def test_markdown_shows_any_words_as_they_are(words):
+    from markdown_it import MarkdownIt
+
+    reader = MarkdownIt("commonmark", {"html": True})
+    for before in ("", "- "):
+        tokens = reader.parse(before + feedback.escaped(words))
+        kinds = {t.type for t in tokens} - {"bullet_list_open", "bullet_list_close",
+                                           "list_item_open", "list_item_close"}  # fmt: skip
+        assert kinds == {"paragraph_open", "inline", "paragraph_close"}
+        assert sum(t.type == "bullet_list_open" for t in tokens) == len(before) // 2
+        inner = [child for t in tokens for child in t.children or []]
+        assert {child.type for child in inner} <= {"text", "text_special"}
+        assert "".join(child.content for child in inner) == " ".join(words.split())
+    raw = feedback.escaped(words)  # what GitHub's kind makes links of without any sign
+    assert not re.search(r"https?://|www\.|\w@\w", raw)
+
+
 def test_a_grader_that_failed_shows_students_no_path():
     s = submission(1, "x", [], state="not graded", repairs=["see /home/teacher/out/job-1.log"])
     for text in (feedback.html(s), feedback.markdown(s)):

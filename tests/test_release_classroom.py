@@ -163,6 +163,7 @@ def test_a_learners_folder_is_filled_once_and_their_work_stays(tmp_path):
 
     assert "serving -m jupyterhub.singleuser --port=1" in start()
     mine = tmp_path / "home" / "paged-attention"
+    assert mine.stat().st_mode & 0o077 == 0  # nobody else reads it
     lab = next((mine / "exercises").glob("04_*.ipynb"))
     book = json.loads(lab.read_text())
     book["cells"][0]["source"] = "my words"

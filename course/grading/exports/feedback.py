@@ -152,6 +152,8 @@ def html(s: Submission) -> str:
             page.table("Points by exercise", ["exercise", "points", "how it stands"], rows, [1]),
         ]
     for e in s.exercises:
+        if e.state == RIGHT and not e.repairs:  # the table has said so
+            continue
         body.append(f"<h2>{text(e.id)} {text(e.title)}</h2>")
         body.append(f"<p>{text(sentence(e))} {number(e.points)} of {e.of} points.</p>")
         if bad := failed(e):
@@ -174,13 +176,16 @@ def html(s: Submission) -> str:
 
 # ---- Markdown -----------------------------------------------------------------------------------
 
-SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>:$@^=])")
+SPECIAL = re.compile(r"([\\`*_{}\[\]#|~$@])")
+LINKS = re.compile(r"(?i)(:)(?=//)|(?<=\bwww)(\.)")
+STARTS = re.compile(r"^(?:([-+>=])|(\d+)([.)]))")
 
 
 def escaped(words: object) -> str:
-    """Text that Markdown shows as it is: no link, image, heading or tag comes of it."""
+    """Text that Markdown shows as it is: no link, list, heading, formula or tag comes of it."""
     clean = printable(words).replace("&", "&amp;").replace("<", "&lt;")
-    return SPECIAL.sub(r"\\\1", clean)
+    clean = LINKS.sub(lambda found: "\\" + found[0], SPECIAL.sub(r"\\\1", clean))
+    return STARTS.sub(lambda f: f"\\{f[1]}" if f[1] else f"{f[2]}\\{f[3]}", clean)
 
 
 def markdown(s: Submission) -> str:

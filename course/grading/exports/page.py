@@ -22,10 +22,10 @@ table { border-collapse: collapse; margin: .6rem 0 1.2rem; max-width: 100%; }
 caption { text-align: left; color: var(--soft); padding-bottom: .3rem; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .7rem .3rem 0; text-align: left;
   vertical-align: top; overflow-wrap: anywhere; }
-th { font-weight: 600; } td.number, th.number { text-align: right;
+th { font-weight: 600; } th[scope="row"] { min-width: 9rem; } td.number, th.number { text-align: right;
   font-variant-numeric: tabular-nums; white-space: nowrap; }
 .wide { overflow-x: auto; }
-.bar { display: inline-block; height: .8em; background: var(--bar); min-width: 1px; }
+.bar { display: inline-block; height: .8em; background: var(--bar); }
 .quiet { color: var(--soft); } .box { background: var(--tint); padding: .8rem 1rem; }
 pre, code { font: .92em/1.45 ui-monospace, monospace; }
 pre { background: var(--tint); padding: .7rem; overflow-x: auto; }
@@ -89,4 +89,4 @@ def table(
 def bar(share: float) -> str:
     """A bar whose number stands beside it in the table: for eyes only."""
     width = round(100 * max(0.0, min(1.0, share)), 1)
-    return f'<span class="bar" aria-hidden="true" style="width: {width / 100 * 12:.2f}rem"></span>'
+    return f'<span class="bar" aria-hidden="true" style="width: {width / 100 * 8:.2f}rem"></span>'
