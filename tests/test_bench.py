@@ -171,3 +171,22 @@ def test_growth_is_measured_and_shown(monkeypatch):
     page = growth.markdown(table)
     assert page.count("| 1.00 |") == len(growth.MEASURES)
     assert growth.Growth("x", "y", {10: 2.0, 1_000: 5.0}).ratio == 2.5
+
+
+def test_what_a_learner_waits_for_is_measured(monkeypatch, tmp_path):
+    from typer.testing import CliRunner
+
+    from course.bench import learner
+    from course.cli import app
+    from course.practice import registry
+
+    small = registry.find("blocks_needed")
+    monkeypatch.setattr(registry, "every", lambda: (small,))
+    for _ in range(2):
+        outcome = CliRunner().invoke(app, ["bench", "--learner", "--out", str(tmp_path)])
+        assert outcome.exit_code == 0, outcome.output
+    lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    assert len(lines) == 2, "a run is added to those before it"
+    assert {"import course", "boundary_clinic"} <= set(lines[0]["seconds"])
+    assert "blocks_needed" in (tmp_path / "learner.md").read_text()
+    assert learner.markdown([("a", 3.0, 2.0), ("b", 0.1, 2.0)]).count("over") == 1

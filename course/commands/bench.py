@@ -29,6 +29,9 @@ def bench(
         bool,
         typer.Option("--growth", help="Instead: how operations slow down as sizes grow."),
     ] = False,
+    learner: Annotated[
+        bool, typer.Option("--learner", help="Instead: what a learner waits for.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure output tokens per second against peers, case by case, in turns.
@@ -45,6 +48,9 @@ def bench(
 
     if growth:
         grow(out, as_json)
+        return
+    if learner:
+        wait(out, as_json)
         return
     engines = ["ours", *(peers or [name for name in ENGINES if name != "ours"])]
     for name in engines:
@@ -98,6 +104,33 @@ def grow(out: Path | None, as_json: bool) -> None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "growth.json").write_text(json.dumps(result, indent=2) + "\n")
         (out / "growth.md").write_text(f"# What must not grow\n\n{page}")
+    print(json.dumps(result, indent=2) if as_json else page)
+
+
+def wait(out: Path | None, as_json: bool) -> None:
+    """`--learner`: the import, the checks, the widgets; a line of history."""
+    from datetime import UTC, datetime
+
+    from rich.console import Console
+
+    from course.bench.learner import markdown, measure
+    from course.bench.run import machine
+
+    with Console(stderr=True).status("starting") as status:
+        rows = measure(say=status.update)
+    command = measuring_command(sys.argv[1:])
+    result = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": machine(),
+        "command": command,
+        "seconds": {what: round(seconds, 4) for what, seconds, _ in rows},
+    }
+    page = f"{result['machine']}\n\nCommand: `{command}`\n\n{markdown(rows)}"
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        with (out / "history.jsonl").open("a") as history:
+            history.write(json.dumps(result) + "\n")
+        (out / "learner.md").write_text(f"# What a learner waits for\n\n{page}")
     print(json.dumps(result, indent=2) if as_json else page)
 
 
