@@ -45,7 +45,8 @@ for request in server.running:
 # %% [markdown]
 # A row `(request, start, num_tokens)` knows no prefill and no decode. A request has `num_tokens`
 # tokens, prompt and output; the first `num_computed_tokens` of them are stored; the rest is to be
-# computed. Keep these two counts apart, and the lab is half done.
+# computed. Keep these two counts apart, and the lab is half done. The tokens are one list,
+# `token_ids`: the prompt, and behind it what was said so far.
 
 # %% [markdown] exercise="6.1"
 # When a block is needed and none is free, somebody has to give theirs back. Write what happens to
@@ -64,7 +65,7 @@ for request in server.running:
 
 # %% [markdown] exercise="6.4"
 # The third part comes after the model has run. `step.samples` are the requests whose last token was
-# computed, so that they get a new one; `tokens` says which.
+# computed, so that they get a new one, at the end of their `token_ids`; `tokens` says which.
 
 # %% [markdown]
 # ## A fault that sleeps

@@ -363,6 +363,28 @@ SERVE = Answers(
             edit=((_VICTIM, ""),),
         ),
         Mistake(
+            "the loop walks over a copy of `running`",
+            "A copy still holds those who were thrown out in this step: they have no blocks, and "
+            "get no row. Walk over `running` itself, which gets shorter at its end, or look "
+            "whether a request is still in it.",
+            code=_serving("""
+            for request in list(scheduler.running):
+                if budget == 0:
+                    break
+                start = request.num_computed_tokens
+                num_tokens = min(request.num_tokens - start, budget)
+                while (copies := scheduler.kv_manager.grow(request, start + num_tokens)) is None:
+                    victim = preempt_newest(scheduler)
+                    step.preempted.append(victim)
+                    if victim is request:
+                        return budget
+                step.copies += copies
+                step.scheduled.append((request, start, num_tokens))
+                budget -= num_tokens
+            return budget
+            """),
+        ),
+        Mistake(
             "the preempted are not noted",
             "The step must say who lost their blocks: in such a step nobody is let in.",
             edit=(("            step.preempted.append(victim)\n", ""),),
@@ -609,6 +631,52 @@ ADMIT = Answers(
             ),
         ),
         Mistake(
+            "the seats in use are counted in `running` alone",
+            "`len(scheduler.running)` is one for each. A request whose samples have not parted yet "
+            "takes more: one for each of its unforked_children, until they run.",
+            code=_admission("""
+            if step.preempted:
+                return
+            config, manager = scheduler.config, scheduler.kv_manager
+            while scheduler.waiting and budget > 0:
+                request = scheduler.waiting[0]
+                num_cached = manager.cached_tokens(request)
+                num_wanted = request.num_tokens - num_cached
+                num_tokens = min(num_wanted, budget)
+                if num_tokens < num_wanted and not config.may_split(num_wanted):
+                    return
+                seats = 1 + len(request.unforked_children)
+                if len(scheduler.running) + seats > config.max_num_seqs:
+                    return
+                if not manager.admit(request, num_cached + num_tokens):
+                    return
+                scheduler.running.append(scheduler.waiting.popleft())
+                request.status = RequestStatus.RUNNING
+                step.scheduled.append((request, num_cached, num_tokens))
+                budget -= num_tokens
+            """),
+        ),
+        Mistake(
+            "no seats are kept for the newcomer's own samples",
+            "They part from it when its prompt is computed, and run from then on. Count them "
+            "before it is let in: 1 + len(request.unforked_children).",
+            edit=(
+                (_TAKEN, ""),
+                (_FITS, _FITS.replace("taken >", "taken + 1 >")),
+                (
+                    "        budget -= num_tokens",
+                    "        taken += 1 + len(request.unforked_children)\n"
+                    "        budget -= num_tokens",
+                ),
+            ),
+        ),
+        Mistake(
+            "`may_split` is asked of prompts that need no split",
+            "It says whether a prompt may come in with *less* than all it wants. One that fits "
+            "into the budget whole need not be asked.",
+            edit=(("num_tokens < num_wanted and not config.may_split", "not config.may_split"),),
+        ),
+        Mistake(
             "the whole prompt comes in whatever the budget",
             "One long prompt then makes everybody wait for a whole step. It comes in pieces: "
             "`min` of what is wanted and what is left.",
@@ -840,6 +908,24 @@ UPDATE = Answers(
                     "for request in [row[0] for row in step.scheduled]:",
                 ),
             ),
+        ),
+        Mistake(
+            "everybody who runs gets a token",
+            "Some of them are in the middle of their prompt, and some had no row in this step. "
+            "step.samples says who gets one.",
+            edit=(
+                (
+                    "    for request in step.samples:\n        if request.is_finished:\n",
+                    "    for request in list(scheduler.running):\n"
+                    "        if request.is_finished:\n",
+                ),
+            ),
+        ),
+        Mistake(
+            "the token is appended to `output_token_ids`",
+            "That is cut out of `token_ids` anew each time, and what is appended to the cutting is "
+            "lost. A request's tokens are one list, `token_ids`, prompt and output.",
+            edit=((_APPEND, _APPEND.replace("token_ids", "output_token_ids")),),
         ),
         Mistake(
             "blocks are published before the count is raised",
@@ -1153,6 +1239,15 @@ MEND = Answers(
             code=_row("""
             positions = list(range(start, start + num_tokens))
             return request.prompt_token_ids[start : start + num_tokens], positions
+            """),
+        ),
+        Mistake(
+            "the newest tokens are taken, as many as were asked for",
+            "A slice from the end is right when the row ends where the request does. A prompt in "
+            "pieces does not: begin at `start`.",
+            code=_row("""
+            positions = list(range(start, start + num_tokens))
+            return request.token_ids[-num_tokens:], positions
             """),
         ),
         Mistake(

@@ -149,6 +149,15 @@ MANAGER = Answers(
             edit=(("        child.num_computed_tokens = parent.num_computed_tokens\n", ""),),
         ),
         Mistake(
+            "the child's two counts stay as they were",
+            "The blocks that it shares hold its keys and values already, and some of them may have "
+            "come from the cache. Take both counts along from the parent.",
+            edit=(
+                ("        child.num_computed_tokens = parent.num_computed_tokens\n", ""),
+                ("        child.num_cached_tokens = parent.num_cached_tokens\n", ""),
+            ),
+        ),
+        Mistake(
             "an entry of -1 is shared like a block",
             "It stands where a block was given back. There is nothing to count: leave it out.",
             edit=(
@@ -261,6 +270,41 @@ MANAGER = Answers(
             edit=(("if num_new + len(shared) > self.num_free:", "if num_new > self.num_free:"),),
         ),
         Mistake(
+            "nobody looks whether there is room",
+            "The pool then refuses, perhaps in the middle. `grow` says None, and nothing has "
+            "changed: count the new blocks and the copies, and compare with `self.num_free`.",
+            edit=(
+                (
+                    "        if num_new + len(shared) > self.num_free:\n            return None\n",
+                    "",
+                ),
+            ),
+        ),
+        Mistake(
+            "the last free block is never given away",
+            "As many as are free can be taken. Only more than that is too many: `>`, not `>=`.",
+            edit=(
+                ("num_new + len(shared) > self.num_free", "num_new + len(shared) >= self.num_free"),
+            ),
+        ),
+        Mistake(
+            "a table that is long enough already gets fewer than no blocks",
+            "A table may be longer than these tokens need, and never shrinks: `max(0, ...)` blocks "
+            "are new.",
+            edit=(
+                (
+                    "max(0, num_blocks_wanted - num_blocks_held)",
+                    "num_blocks_wanted - num_blocks_held",
+                ),
+            ),
+        ),
+        Mistake(
+            "blocks behind the wanted tokens are copied as well",
+            "A table may be longer than these tokens need. What lies behind them is not written in "
+            "this step: stop at the blocks that are wanted.",
+            edit=(("min(num_blocks_wanted, num_blocks_held))", "num_blocks_held)"),),
+        ),
+        Mistake(
             "blocks are taken until none is left, and the refusal comes only then",
             "What was taken by then stays in the table, and copies are lost. Count first, then "
             "take.",
@@ -362,6 +406,30 @@ MANAGER = Answers(
                 (
                     "self._free([block_id for block_id in reversed(table) if block_id >= 0])",
                     "self.pool.free([block_id for block_id in reversed(table) if block_id >= 0])",
+                ),
+            ),
+        ),
+        Mistake(
+            "an entry of -1 is given back like a block",
+            "It stands where a block was given back before. There is nothing to free: leave it "
+            "out.",
+            edit=(
+                (
+                    "[block_id for block_id in reversed(table) if block_id >= 0]",
+                    "list(reversed(table))",
+                ),
+            ),
+        ),
+        Mistake(
+            "a request without a table ends in a KeyError",
+            "That is how a dict says it. Whoever releases twice should read whose table is missing: "
+            "look first, and raise ValueError.",
+            edit=(
+                (
+                    "        if request.request_id not in self.tables:\n"
+                    "            raise ValueError("
+                    'f"request {request.request_id!r} holds no blocks: released already?")\n',
+                    "",
                 ),
             ),
         ),
@@ -779,6 +847,33 @@ HASHES = Answers(
             """),
         ),
         Mistake(
+            "what is no token id is hashed all the same",
+            "As text, -1 and 1.5 hash as well as 1 does, and nobody learns that something is wrong. "
+            "`struct.pack` would have said so.",
+            code="""
+            def hash_blocks(token_ids, block_size, extra_key=None, parent=None):
+                parent = root_hash(extra_key) if parent is None else parent
+                hashes = []
+                for start in range(0, len(token_ids) - block_size + 1, block_size):
+                    text = ",".join(str(t) for t in token_ids[start : start + block_size])
+                    parent = sha256(parent + text.encode()).digest()
+                    hashes.append(parent)
+                return hashes
+            """,
+        ),
+        Mistake(
+            "extra_key goes into every block's hash once more",
+            "It is in the first by `root_hash`, and in all later ones by the chain. Whoever goes on "
+            "from `parent` need not know it, and would get another hash.",
+            edit=(
+                (
+                    _DIGEST,
+                    'parent = sha256(b"block" + parent + packed + repr(extra_key).encode())'
+                    ".digest()",
+                ),
+            ),
+        ),
+        Mistake(
             "the text of the list is hashed, brackets and all",
             "A tuple and an array print differently, so the same ids get other hashes. Turn every "
             "id into the same bytes, whatever holds it.",
@@ -1112,6 +1207,62 @@ CACHE = Answers(
                     if known != block_hash:
                         raise ValueError(f"block {block_id} holds something else")
                     """),
+                ),
+            ),
+        ),
+        Mistake(
+            "block 0 is taken for a miss",
+            "0 is a block like any other, and `not 0` is true. Only None means that nothing was "
+            "found: ask `is None`.",
+            edit=_hit("""
+            if num_tokens is not None:
+                block_hashes = block_hashes[: max(0, num_tokens - 1) // block_size]
+            blocks = []
+            for block_hash in block_hashes:
+                block_id = self.lookup(block_hash)
+                if not block_id:
+                    break
+                blocks.append(block_id)
+            return blocks
+            """),
+        ),
+        Mistake(
+            "`num_tokens` is taken for a number in any case",
+            "It may be None, and then there is no bound. Look before you subtract.",
+            edit=_hit("""
+            blocks = []
+            for block_hash in block_hashes[: max(0, num_tokens - 1) // block_size]:
+                block_id = self.lookup(block_hash)
+                if block_id is None:
+                    break
+                blocks.append(block_id)
+            return blocks
+            """),
+        ),
+        Mistake(
+            "other content moves the block to its new hash",
+            "Nobody has said that the old content is gone. Two holders of one block is a fault "
+            "somewhere: refuse it, and let `forget` be called first.",
+            edit=(
+                (
+                    _PUBLISH,
+                    _body("""
+                    if self._hashes.get(block_id) != block_hash:
+                        self.forget(block_id)
+                        self._hashes[block_id] = block_hash
+                        self._blocks.setdefault(block_hash, {})[block_id] = None
+                    """),
+                ),
+            ),
+        ),
+        Mistake(
+            "the newest block of a hash pushes out the others, which cannot be forgotten then",
+            "`= {block_id: None}` makes a new set each time. `setdefault(block_hash, {})` gives the "
+            "one that is there, or a new one.",
+            edit=(
+                (
+                    "self._blocks.setdefault(block_hash, {})[block_id] = None",
+                    "self._blocks[block_hash] = {block_id: None}",
                 ),
             ),
         ),
@@ -1451,6 +1602,38 @@ PUBLISH = Answers(
             """),
         ),
         Mistake(
+            "every block of the table is taken to be full",
+            "The table is as long as the request may grow, and there are hashes for full blocks "
+            "only. What is full and written: `num_computed_tokens // block_size` blocks.",
+            code=_publishing("""
+            block_hashes = request.block_hashes(kv.block_size)
+            for logical_block, block_id in enumerate(kv.tables[request.request_id]):
+                kv.prefix_cache.publish(block_id, block_hashes[logical_block])
+            """),
+        ),
+        Mistake(
+            "the block that is begun is asked for its hash",
+            "Rounded up, the block that is being filled counts too, and only full ones have a "
+            "hash. Round down.",
+            code=_publishing("""
+            table = kv.tables[request.request_id]
+            block_hashes = request.block_hashes(kv.block_size)
+            for logical_block in range(-(-request.num_computed_tokens // kv.block_size)):
+                kv.prefix_cache.publish(table[logical_block], block_hashes[logical_block])
+            """),
+        ),
+        Mistake(
+            "the newest full block is published, and with none full the last of the table",
+            "`- 1` counts from the end when no block is full: index -1. And a step can fill many "
+            "blocks. Walk over all that are full.",
+            code=_publishing("""
+            table = kv.tables[request.request_id]
+            block_hashes = request.block_hashes(kv.block_size)
+            last = request.num_computed_tokens // kv.block_size - 1
+            kv.prefix_cache.publish(table[last], block_hashes[last])
+            """),
+        ),
+        Mistake(
             "only the newest full block is published",
             "A step can fill many. Those before it then cannot be found, and it not without them.",
             code=_publishing("""
@@ -1679,6 +1862,28 @@ FREE_LIST = Answers(
             "the list counts one more, however many came",
             "`len` answers from the count, and the pool believes it: add as many as there are.",
             edit=(("self._count += len(block_ids)", "self._count += 1"),),
+        ),
+        Mistake(
+            "the count is not changed when blocks come in",
+            "`len` of the list says how many blocks are free, and so it says none: nobody can take "
+            "what stands there.",
+            edit=(("        self._count += len(block_ids)\n", ""),),
+        ),
+        Mistake(
+            "the blocks are put behind `after`, and not in front of it",
+            "The sentinel stands before the first and after the last: behind it is the front of "
+            "the list. `before` is what `after` has in front of it now.",
+            edit=(
+                (
+                    "            before = self._prev[after]\n",
+                    "            before, follower = after, self._next[after]\n",
+                ),
+                ("self._next[block_id] = before, after", "self._next[block_id] = before, follower"),
+                (
+                    "self._next[before] = self._prev[after] = block_id",
+                    "self._next[before] = self._prev[follower] = block_id",
+                ),
+            ),
         ),
         Mistake(
             "the count is not changed when a block leaves",
