@@ -173,3 +173,20 @@ def test_a_learners_folder_is_filled_once_and_their_work_stays(tmp_path):
     assert json.loads(lab.read_text())["cells"][0]["source"] == "my words"
     assert (mine / "notebooks" / "00_start_here.ipynb").read_text() == "mine"
     assert not list((mine / "exercises").glob("*.new*"))
+
+
+def test_the_arithmetic_for_thirty_is_that_of_the_measurements():
+    page = (HUB / "README.md").read_text()
+    needs = teaching.measured(teaching.read())
+    row = r"^\| ([\d, ]+?) ?(?:\(.*?\) )?\| 150 \+ ([\d,]+) = ([\d,]+) MiB \| ([\d.]+) GiB \|$"
+    rows = re.findall(row, page, re.MULTILINE)
+    named = []
+    for labs, kernel, both, thirty in rows:
+        numbers = [int(number) for number in labs.split(", ")]
+        named += numbers
+        kernel, both = int(kernel.replace(",", "")), int(both.replace(",", ""))
+        most = max(needs[number].memory for number in numbers)
+        assert abs(kernel - most) <= 0.1 * most, (labs, "measured anew: mend the table")
+        assert both == 150 + kernel
+        assert abs(float(thirty) - 30 * both / 1024) < 0.06
+    assert sorted(named) == list(registry.labs())

@@ -32,7 +32,7 @@ def html(results: ClassResult) -> str:
     """The report, for teachers: it has notes that students do not see."""
     told = results.isolation
     body = [
-        f"<p>{len(results.submissions)} submissions, labs "
+        f"<p>{len(results.submissions)} submissions, lab "
         f"{text(', '.join(f'{n:02d}' for n in results.labs))}. Course {text(results.course)}.</p>",
         f"<p>Isolation: {text(told.level)}, "
         + ("which kept what was tried in." if told.sufficient else "<strong>which is not "
