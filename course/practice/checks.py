@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from difflib import get_close_matches
 from typing import Any
 
 from course.practice import feedback, registry
@@ -19,6 +20,7 @@ from course.practice.source import (
     given_names,
     prelude,
     same_code,
+    used_names,
     variant_text,
     written,
 )
@@ -135,13 +137,14 @@ def _checked(answer: Any, which: str, seed: int | None, save: bool) -> Any:
     place = _say_running(exercise)
     seed_given, seed = seed is not None, secrets.randbelow(10**6) if seed is None else seed
     verdict = examine(exercise, answer, text, seed)
-    uses = _other_answers(exercise, answer)
-    if uses and text and not verdict.untouched:
+    uses = _other_answers(exercise, answer, text)
+    # An answer that is written may meet one that is not: then every outcome is a stub's.
+    if uses and text and not _is_untouched(exercise, answer, text):
         # What counts, here and for a grader, is the answer by itself.
         alone, problem = loaded(exercise, text)
         if not problem:
             by_itself = examine(exercise, alone, text, seed)
-            uses = uses if by_itself.passed and not verdict.passed else ()
+            uses = uses if by_itself.passed and not verdict.passed else {}
             verdict = by_itself
     saved = ""
     engine = MyEngine()
@@ -151,7 +154,8 @@ def _checked(answer: Any, which: str, seed: int | None, save: bool) -> Any:
     if not verdict.passed and not seed_given and not verdict.untouched:
         named = f', "{exercise.id}"' if which else ""
         again = f"check({exercise.name}{named}, seed={seed})"
-    shown = feedback.lines(verdict, saved, again, uses)
+    lacks = tuple(name for name, is_there in uses.items() if not is_there)
+    shown = feedback.lines(verdict, saved, again, tuple(uses), lacks)
     return _give(Checked(shown, verdict, feedback.word(verdict)), verdict.points, place)
 
 
@@ -173,18 +177,26 @@ def _give(found: Checked, points: float, place: Any = None) -> Any:
 
 
 def _exercise_of(answer: Any, which: str) -> tuple[Exercise | None, list[str]]:
-    if which:
-        return registry.find(which), []
     function = getattr(answer, "fn", answer)  # a Triton kernel
     name = getattr(function, "__name__", None)
     names = {e.name for e in registry.every()}
+    if which:
+        exercise = registry.find(which)
+        if exercise.kind == "data" or name in (None, exercise.name):
+            return exercise, []
+        return None, [
+            f"{exercise.id} asks for {exercise.name}, and this is {plain_words(answer)}.",
+            f"Write `def {exercise.name}(...)`: by that name your engine finds it.",
+        ]
     kind = type(answer).__name__
     if name is None and kind in names:
         return None, [f"check takes the class itself: check({kind}), without brackets behind it."]
     if name is None or name not in names:
         told = f"check does not know {plain_words(answer)}."
         if name is not None:
-            return None, [told, f"There are: {', '.join(sorted(names))}."]
+            near = get_close_matches(name, names, 3, cutoff=0.4)
+            meant = f" Did you mean {' or '.join(near)}?" if near else ""
+            return None, [told, f"It goes by the name after `def`, which its cell gives.{meant}"]
         return None, [
             told,
             'Hand over the function itself, or say which exercise: check(x, "4.4").',
@@ -235,12 +247,15 @@ def _save(engine: MyEngine, exercise: Exercise, text: str, verdict: Verdict) -> 
     if not exercise.piece:
         return "Saved." if new else ""
     mine = [e for e in registry.pieces() if engine.piece(e.key)]
-    count = f"{len(mine)} of {len(registry.pieces())} pieces are yours."
+    are = "is" if len(mine) == 1 else "are"
+    count = f"{len(mine)} of {len(registry.pieces())} pieces {are} yours."
     return f"{'Saved to' if new else 'It is in'} your engine. {count}"
 
 
-def _other_answers(exercise: Exercise, answer: Any) -> tuple[str, ...]:
-    """Names that the right answer takes from the course, and this one from the notebook."""
+def _other_answers(exercise: Exercise, answer: Any, text: str = "") -> dict[str, bool]:
+    """Names that the right answer takes from the course, and this one from the notebook, where they
+    are something else (True) or missing (False). text: the answer's; only names that its code uses
+    count."""
     code = code_of(answer)
     function = getattr(answer, "fn", answer)
     space = getattr(function, "__globals__", None)
@@ -248,12 +263,17 @@ def _other_answers(exercise: Exercise, answer: Any) -> tuple[str, ...]:
         module = sys.modules.get(str(getattr(function, "__module__", "")))
         space = getattr(module, "__dict__", None)
     if not space:
-        return ()
+        return {}
     try:
         ours = given_names(exercise)
     except ImportError:  # Triton is not installed
-        return ()
-    return tuple(name for name, value in ours.items() if name in space and space[name] is not value)
+        return {}
+    used = used_names(text) if text else set(ours)
+    return {
+        name: name in space
+        for name, value in ours.items()
+        if name in used and (name not in space or space[name] is not value)
+    }
 
 
 def _does_not_stand_alone(exercise: Exercise, text: str) -> str:

@@ -5,10 +5,13 @@ Nothing is told by colour: a mark, a word and the order of the lines carry it.
 
 from __future__ import annotations
 
+import re
 from html import escape
 from textwrap import wrap
+from typing import Any
 
 from course.practice.exercise import Exercise
+from course.practice.plain import words
 from course.practice.source import reference
 from course.practice.verdict import NOT_RUN, PARTS, UNWRITTEN, Behaviour, Verdict
 
@@ -17,14 +20,21 @@ WIDTH = 96
 
 
 def lines(
-    verdict: Verdict, saved: str = "", again: str = "", uses: tuple[str, ...] = ()
+    verdict: Verdict,
+    saved: str = "",
+    again: str = "",
+    uses: tuple[str, ...] = (),
+    lacks: tuple[str, ...] = (),
 ) -> list[str]:
     """The feedback, line by line. saved: what became of a passed answer; again: how to check it
     again with the same inputs; uses: other answers of the notebook that do not hold and that it
-    only passes without."""
+    only passes without; lacks: names that it uses and the notebook does not have."""
     if verdict.passed:
         found = _passed(verdict, saved)
-        if uses:
+        if lacks:
+            names = " and no ".join(lacks)
+            found[1:1] = [f"By itself it is right. This notebook has no {names} yet: run its cell."]
+        elif uses:
             names = " and ".join(uses)
             told = f"By itself it is right. In this notebook it uses your {names}, not right yet."
             found[1:1] = [told]
@@ -139,6 +149,7 @@ def _failure(failure: Behaviour, exercise: Exercise) -> list[str]:
         return [*found, f"    not written yet ({outcome['unwritten']})"[:WIDTH]]
     if "error" in outcome:
         error = outcome["error"]
+        found += _wanted(failure.expected.get("value", ...))
         what = f"    {error['type']}: {error['message']}".rstrip(": ")
         return [*found, *_cut(what), *_line(exercise, error, "in")]
     if "timeout" in outcome:
@@ -162,6 +173,15 @@ def _failure(failure: Behaviour, exercise: Exercise) -> list[str]:
             told = failure.parting.got
         found += _cut("    " + told)
     return found
+
+
+def _wanted(value: Any) -> list[str]:
+    """What was expected where an error came, if that is short to say."""
+    if type(value) is dict and value.keys() == {"raised"}:
+        return [f"    expected {value['raised']} to be raised"]
+    if value is None or type(value) in (bool, int, float):
+        return [f"    expected {words(value)}"]
+    return []
 
 
 def _line(exercise: Exercise, found: dict, how: str) -> list[str]:
@@ -195,12 +215,32 @@ def _cut(told: str) -> list[str]:
 def _cause(verdict: Verdict, failure: Behaviour) -> list[str]:
     mistake = verdict.mistake
     if mistake is None:
-        return []
-    told = f"This is what comes out when {mistake.name}"
+        return _known_to_python(verdict.exercise, failure)
+    # It behaves so everywhere, or does so here and does nothing right that the mistake does wrong.
+    here = "This is what" if verdict.mistake_is_whole else "Here the same"
+    told = f"{here} comes out when {mistake.name}"
     if mistake.arithmetic is not None and failure.parting is not None and failure.case is not None:
         sum_ = mistake.arithmetic(failure.case.inputs, failure.parting)
         told += f": {sum_}" if sum_ else ""
     told = f"{told.rstrip('.')}. {mistake.note}"
+    return wrap(told, WIDTH, initial_indent="  ", subsequent_indent="  ")
+
+
+def _known_to_python(exercise: Exercise, failure: Behaviour) -> list[str]:
+    """Where no mistake is recognised: what is true of such a result in any exercise."""
+    parting = failure.parting
+    told = ""
+    if exercise.kind == "data":
+        pass
+    elif re.match(r"\S+ gave None\b", failure.outcome.get("unusable", "")) or (
+        parting is not None
+        and parting.why == "type"
+        and parting.got is None
+        and parting.path in ((), ("returned",))
+    ):
+        told = "A function that ends without `return` gives None. Does each way through it return?"
+    elif parting is not None and type(parting.expected) is int and type(parting.got) is float:
+        told = "A whole number is asked for. `/` always gives a float; `//` of two ints does not."
     return wrap(told, WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 

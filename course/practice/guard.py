@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import io
 import linecache
+import re
 import signal
 import sys
 import threading
@@ -26,6 +27,7 @@ from course.practice.plain import plain
 COURSE = str(Path(__file__).resolve().parents[1])
 AGAIN = 0.01  # s between attempts to stop code that catches everything
 PATIENCE = 10  # such attempts before another way is taken
+CALL = re.compile(r"[\w.<>]+\(\) (takes|missing|got an unexpected keyword|got multiple values) ?")
 MAX_PRINTED = 100_000  # characters kept of what a learner's code prints
 
 
@@ -184,8 +186,6 @@ def call(function: Callable[[], Any], seconds: float) -> tuple[dict[str, Any], s
                     outcome = {"value": plain(function())}
             except TooLong as error:
                 outcome = {"timeout": seconds, **_where(error.__traceback__)}
-    except NotImplementedError as error:
-        outcome = {"unwritten": str(error)}
     except Unusable as error:
         outcome = {"unusable": str(error)}
     except KeyboardInterrupt:
@@ -195,10 +195,19 @@ def call(function: Callable[[], Any], seconds: float) -> tuple[dict[str, Any], s
     return outcome, held.getvalue()
 
 
+def is_stub(error: BaseException | None) -> bool:
+    """It comes from a body that is not written yet, and not from an operation that PyTorch lacks or
+    a console that cannot be asked: those are NotImplementedErrors, too."""
+    if type(error) is not NotImplementedError:
+        return False
+    raised = _where(error.__traceback__).get("code", "")
+    return "NotImplementedError" in raised or re.match(r"\d+\.\d+: write ", str(error)) is not None
+
+
 def _error(error: BaseException) -> dict[str, Any]:
     deep: BaseException | None = error
     for _ in range(10):  # Triton's interpreter wraps what happened inside a kernel
-        if isinstance(deep, NotImplementedError):
+        if is_stub(deep):
             return {"unwritten": str(deep)}
         if deep is None:
             break
@@ -210,7 +219,12 @@ def _error(error: BaseException) -> dict[str, Any]:
     except Exception:
         message = ""
     where = _where(error.__traceback__)
-    if not where and not isinstance(error, SyntaxError | ImportError | MemoryError):
+    uncalled = isinstance(error, TypeError) and CALL.match(message)  # no line of theirs was reached
+    if (
+        not where
+        and not uncalled
+        and not isinstance(error, SyntaxError | ImportError | MemoryError)
+    ):
         # It happened in the probe, on what the learner's code gave.
         told = f"{type(error).__name__}: {message}".rstrip(": ")
         return {"unusable": f"what came back is of no use to the check ({told})"}

@@ -279,3 +279,14 @@ def free_names(text: str) -> set[str]:
             given.add(node.rest)
     used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     return used - given
+
+
+def used_names(text: str) -> set[str]:
+    """Names that the code of a text reads when it runs: not those of annotations."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg | ast.AnnAssign):
+            node.annotation = ast.Constant(None)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.returns = None
+    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}

@@ -126,7 +126,8 @@ def recognise(exercise: Exercise, cases: list[Case], came: list[Outcome], verdic
     """Name the known mistake that the answer behaves like, if there is one, in the verdict.
 
     First one that agrees in every case; else one that agrees in all cases of the first behaviour
-    that does not hold.
+    that does not hold and of those that hold: an answer that does right what the mistake does wrong
+    has not made it.
     """
     failure = verdict.first_failure
     if failure is None or failure.state != PARTS or "skipped" in failure.outcome:
@@ -136,9 +137,19 @@ def recognise(exercise: Exercise, cases: list[Case], came: list[Outcome], verdic
         for case, outcome in zip(cases, came, strict=True)
         if "skipped" not in outcome and "not_run" not in outcome
     ]
-    # First the case that parted, where most mistakes drop out, then its behaviour, then the rest.
-    known.sort(key=lambda pair: (pair[0] is not failure.case, pair[0].probe is not failure.probe))
-    enough = sum(case.probe is failure.probe for case, _ in known)
+    # First the case that parted, where most mistakes drop out, then its behaviour, then what holds.
+    holding = [behaviour.probe for behaviour in verdict.in_state(HOLDS)]
+
+    def place(pair: tuple[Case, Outcome]) -> int:
+        case, _ = pair
+        if case is failure.case:
+            return 0
+        if case.probe is failure.probe:
+            return 1
+        return 2 if case.probe in holding else 3
+
+    known.sort(key=place)
+    enough = sum(place(pair) < 3 for pair in known)
     partly = None
     for mistake, agreed in agreements(exercise, known):
         if agreed == len(known):
