@@ -4,7 +4,7 @@
 PYTHON ?= $(shell command -v python3 || command -v python || echo python3)
 RUN = $(PYTHON) -m course.bootstrap
 
-.PHONY: help setup lab test check notebooks site bench lock clean
+.PHONY: help setup lab test check notebooks site bench gpu-check lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,12 +14,13 @@ help:
 	@echo "make check      the quick checks: style, types, the shape of the project"
 	@echo "make notebooks  build the notebooks from course/lessons and course/labs"
 	@echo "make site       build pages to read, without a kernel, in build/site/"
+	@echo "make gpu-check  test and measure the kernels on an NVIDIA GPU, in under four minutes"
 	@echo "make lock       renew constraints.txt from the ranges in pyproject.toml"
 	@echo "make bench      measure the engine beside others (an hour; makes environments in .bench/)"
 	@echo "make clean      remove what these made; your work in exercises/ and my_engine/ stays"
 	@echo "Words for the program behind a target: make lab ARGS='--port 9999'"
 
-setup lab test check notebooks site bench lock:
+setup lab test check notebooks site bench gpu-check lock:
 	@$(RUN) $@ $(ARGS)
 
 clean:

@@ -673,6 +673,7 @@ RUNS = {
     "notebooks": ["build"],
     "site": ["site"],
     "bench": ["bench", "--out", "docs/benchmarks"],
+    "gpu-check": ["gpu-check"],
 }
 
 
@@ -686,7 +687,8 @@ def parser() -> argparse.ArgumentParser:
         help="setup: everything into .venv; lab: set up and open JupyterLab; test: set up and run"
         " all checks; check: the quick ones; notebooks: build them;"
         " site: build pages to read;"
-        " bench: measure the engine beside others; lock: renew constraints.txt;"
+        " bench: measure the engine beside others;"
+        " gpu-check: the kernels on an NVIDIA GPU; lock: renew constraints.txt;"
         " finish: model and settings for an environment made from environment.yml",
     )
     return words

@@ -157,7 +157,7 @@ def test_makefile_and_bootstrap_know_the_same_targets():
     text = (ROOT / "Makefile").read_text()
     phony = set(re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE).group(1).split())
     assert {"setup", "lab", "test", "check", "notebooks", "lock", "clean", "help"} <= phony
-    passed_on = set(re.search(r"^([\w ]+):\n\t@\$\(RUN\) \$@", text, re.MULTILINE)[1].split())
+    passed_on = set(re.search(r"^([\w -]+):\n\t@\$\(RUN\) \$@", text, re.MULTILINE)[1].split())
     assert passed_on == phony - {"help", "clean"}
     usage = subprocess.run(
         ["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -56,15 +56,16 @@ def paged_prefill_kernel(
 
     row = tl.arange(0, ROWS)
     query = first_query + row // GROUP
-    head = kv_head * GROUP + row % GROUP
     is_query = (row < QUERIES * GROUP) & (query < num_queries)
     query_position = first_position + query
 
     dim = tl.arange(0, DIM_PADDED)
-    in_head = dim < HEAD_DIM
-    token = (first_token + query).to(tl.int64)
-    q_offsets = token[:, None] * stride_q_token + head[:, None] * stride_q_head + dim[None, :]
-    q = tl.load(q_ptr + q_offsets, mask=is_query[:, None] & in_head[None, :], other=0.0)
+    # Of the tile's first row; from there on 32 bits do, which leaves registers for the products.
+    token = (first_token + first_query).to(tl.int64)
+    q_ptr += token * stride_q_token + kv_head * GROUP * stride_q_head
+    q_offsets = (row // GROUP)[:, None] * stride_q_token + (row % GROUP)[:, None] * stride_q_head
+    is_wanted = is_query[:, None] & (dim < HEAD_DIM)[None, :]
+    q = tl.load(q_ptr + q_offsets + dim[None, :], mask=is_wanted, other=0.0)
 
     # Positions that any query of this tile sees: up to its last query, from its first one's window.
     end = tl.minimum(first_position + first_query + QUERIES, context_len)
@@ -113,10 +114,11 @@ def paged_prefill_kernel(
     saw_nothing = running_sum == 0.0
     divisor = tl.where(saw_nothing, 1.0, running_sum)
     out = weighted_values / divisor[:, None]
-    state = token * num_kv_heads * GROUP + head
+    first_state = (token * num_kv_heads + kv_head) * GROUP
+    state = row // GROUP * num_kv_heads * GROUP + row % GROUP
+    out_ptr += first_state * HEAD_DIM
     out_offsets = state[:, None] * HEAD_DIM + dim[None, :]
-    is_stored = is_query[:, None] & in_head[None, :]
-    tl.store(out_ptr + out_offsets, out.to(out_ptr.dtype.element_ty), mask=is_stored)
+    tl.store(out_ptr + out_offsets, out.to(out_ptr.dtype.element_ty), mask=is_wanted)
     if lse_ptr is not None:
         lse = tl.where(saw_nothing, float("-inf"), running_max + tl.log(divisor))
-        tl.store(lse_ptr + state, lse, mask=is_query)
+        tl.store(lse_ptr + first_state + state, lse, mask=is_query)
