@@ -22,7 +22,8 @@ table { border-collapse: collapse; margin: .6rem 0 1.2rem; max-width: 100%; }
 caption { text-align: left; color: var(--soft); padding-bottom: .3rem; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .7rem .3rem 0; text-align: left;
   vertical-align: top; overflow-wrap: anywhere; }
-th { font-weight: 600; } th[scope="row"] { min-width: 9rem; } td.number, th.number { text-align: right;
+th { font-weight: 600; } th[scope="row"] { min-width: 9rem; }
+td.number, th.number { text-align: right;
   font-variant-numeric: tabular-nums; white-space: nowrap; }
 .wide { overflow-x: auto; }
 .bar { display: inline-block; height: .8em; background: var(--bar); }
