@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
@@ -56,9 +56,20 @@ def film_of(widget: Widget) -> Film | None:
     control = next(c for c in widget.controls() if c.name == name)
     frames = widget.frames(name)
     pictures = [picture for _, picture in frames]
-    alts = [picture.alt for picture in pictures]
-    start = alts.index(widget.picture.alt)
+    start = [_said(picture) for picture in pictures].index(_said(widget.picture))
+    if len({picture.alt for picture in pictures}) == 1:
+        # It tells of the whole run. What is true at this position, the sentence tells.
+        pictures = [_with_alt(picture, f"{picture.alt} {picture.caption}") for picture in pictures]
     return Film(control.label, start, [label for label, _ in frames], pictures)
+
+
+def _said(picture: Picture) -> tuple[str, str]:
+    return escape(picture.alt, quote=True), escape(picture.caption)
+
+
+def _with_alt(picture: Picture, alt: str) -> Picture:
+    old, new = (f'aria-label="{escape(words, quote=True)}"' for words in (picture.alt, alt))
+    return replace(picture, alt=alt, data=str(picture.data).replace(old, new, 1))
 
 
 def films(book: NotebookNode, folder: Path) -> tuple[dict[str, Film], list[str]]:
@@ -79,7 +90,7 @@ def films(book: NotebookNode, folder: Path) -> tuple[dict[str, Film], list[str]]
         except Exception as error:  # what a lesson's code may raise: anything
             notes.append(f"{cell.id}: does not move: {type(error).__name__}: {error}")
             continue
-        same = [w for w in shown if f'alt="{escape(w.picture.alt, quote=True)}"' in stored]
+        same = [w for w in shown if all(words in stored for words in _said(w.picture))]
         film = film_of(same[-1]) if same else None
         if film:
             found[cell.id] = film

@@ -17,10 +17,9 @@ from course.site.markdown import Renderer
 FIGURE = re.compile(r"<figure\b.*?(?P<image><img\b[^>]*>).*?</figure>", re.DOTALL)
 CAPTION = re.compile(r"<figcaption\b[^>]*>(.*?)</figcaption>", re.DOTALL)
 # Which picture stands for a lesson, by the cell that shows it; else the first one does.
-PICTURES = {
-    "04": "start-code-2",
-}
-MOST_TERMS = 12
+PICTURES = {"06": "four-ways-to-batch-code-3"}
+TALL = {"06"}  # pictures that need more of the sheet than others
+MOST_TERMS = 12  # with their meaning; where a lesson has more, some are only named
 
 
 @dataclass
@@ -33,6 +32,7 @@ class Summary:
     figure: str
     caption: str
     terms: list[glossary.Term]
+    more_terms: list[glossary.Term]
 
 
 def summarise(
@@ -40,13 +40,16 @@ def summarise(
 ) -> Summary:
     prose = [cell.source for cell in book.cells if cell.cell_type == "markdown"]
     figure, caption = key_figure(book, lesson.stem[:2])
+    own = [term for term in terms if term.lesson == lesson.number]
+    explained = len(own) if len(own) <= MOST_TERMS else MOST_TERMS - 2
     return Summary(
         objectives=[_inline(renderer, goal) for goal in lesson.objectives],
         formulas=renderer.render("\n\n".join(formulas(prose))),
         takeaways=renderer.render(section(prose, "Key takeaways")),
         figure=figure,
         caption=caption,
-        terms=[term for term in terms if term.lesson == lesson.number][:MOST_TERMS],
+        terms=own[:explained],
+        more_terms=own[explained:],
     )
 
 
@@ -88,7 +91,8 @@ def key_figure(book: NotebookNode, number: str) -> tuple[str, str]:
     for cell in cells:
         for output in cell.get("outputs", []):
             if found := FIGURE.search(output.get("data", {}).get("text/html", "")):
-                image = re.sub(r'\s+style="[^"]*"', "", found["image"])
+                kind = ' class="tall"' if number in TALL and cell.id == wanted else ""
+                image = re.sub(r'\s+style="[^"]*"', kind, found["image"])
                 caption = CAPTION.search(found[0])
                 return image, caption[1] if caption else ""
     return "", ""

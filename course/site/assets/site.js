@@ -82,8 +82,12 @@ for (const [page, films] of Object.entries(window.courseFilms || {})) {
       fresh.querySelectorAll("details").forEach((part, i) => { part.open = folds[i] || false; });
       // The sentence stays the same element, so that a screen reader hears of its change.
       const said = old.querySelector("figcaption"), news = fresh.querySelector("figcaption");
+      if (news) {
+        news.removeAttribute("role"); // a caption may not be a status, and need not
+        news.setAttribute("aria-live", "polite");
+      }
       if (said && news) {
-        said.setAttribute("role", "status");
+        said.setAttribute("aria-live", "polite");
         said.innerHTML = news.innerHTML;
         const kept = [...fresh.childNodes];
         for (const node of [...old.childNodes]) if (node !== said) node.remove();
