@@ -58,12 +58,13 @@ def test_every_other_right_answer_passes(exercise):
 @pytest.mark.parametrize("exercise", exercises())
 def test_the_reference_passes_with_every_seed(exercise):
     risky = any(probe.risky for probe in exercise.probes)
-    for seed in range(1, 3 if risky else 12):
-        cases = make_cases(exercise, seed)
-        once = expected(exercise, cases)
-        assert all("value" in o or "not_run" in o for o in once)
-        json.dumps(once)
-        assert all(is_plain(o["value"]) for o in once if "value" in o)
+    cases = make_cases(exercise, 1)
+    for seed in range(2, 3 if risky else 12):  # the examples are the same with every seed
+        cases += [case for case in make_cases(exercise, seed) if case.drawn]
+    once = expected(exercise, cases)
+    assert all("value" in o or "not_run" in o for o in once)
+    json.dumps(once)
+    assert all(is_plain(o["value"]) for o in once if "value" in o)
 
 
 @pytest.mark.parametrize("exercise", exercises())
@@ -85,7 +86,8 @@ def test_probes_are_pure(exercise):
         assert json.loads(json.dumps(case.inputs)) == case.inputs, case.probe.behaviour
     answer, text = reference(exercise), reference_text(exercise)
     before = json.dumps([c.inputs for c in cases])
-    one, two = (outcomes(exercise, cases, answer, text) for _ in range(2))
+    both = outcomes(exercise, [*cases, *cases], answer, text)  # kernels: in one process
+    one, two = both[: len(cases)], both[len(cases) :]
     assert json.dumps([c.inputs for c in cases]) == before
     for case, a, b in zip(cases, one, two, strict=True):
         assert alike(a, b, case.probe), case.probe.behaviour

@@ -133,6 +133,22 @@ CACHE = Answers(
             edit=((_SELECT, "pass"),),
         ),
         Mistake(
+            "the rows of tokens without a slot are stored as well",
+            "`checked.slots` has a slot for each token that is written, and k and v have a row for "
+            "every token. Where `checked.rows` is not None, take only those rows of both.",
+            edit=(
+                (_SELECT, "pass"),
+                (_STORE_K, "self.keys[layer].flatten(0, 1)[slots] = k.to(self.dtype)"),
+                (_STORE_V, "self.values[layer].flatten(0, 1)[slots] = v.to(self.dtype)"),
+            ),
+        ),
+        Mistake(
+            "k and v are compared with each other, and not with the slots",
+            "Both may lack the same token, and one token for three slots would be stored in all of "
+            "them. `checked.num_tokens` says how many there must be.",
+            edit=(("(checked.num_tokens, *self", "(len(k), *self"),),
+        ),
+        Mistake(
             "every layer is written into the first",
             "`self.keys` has all layers; `self.keys[layer]` is the one that is meant.",
             edit=(
@@ -372,6 +388,47 @@ ONLINE = Answers(
             edit=((_RESCALE, "rescale = exp(min(new_max - running_max, 700.0))"),),
         ),
         Mistake(
+            "the factor is exp(new - old), and that of the first tile infinite",
+            "A larger maximum makes what came before lighter: exp(old - new), never above 1. "
+            "Before the first tile old is -inf, and then it is 0.",
+            edit=((_RESCALE, "rescale = exp(new_max - running_max)"),),
+        ),
+        Mistake(
+            "the newest tile's own maximum is taken for that of all so far",
+            "Where it is smaller, what came before is multiplied by exp of something large, and "
+            "that ends: exp(1000) is not a float. The maximum so far never falls.",
+            edit=((_NEW_MAX, "new_max = float(scores.max())"),),
+        ),
+        Mistake(
+            "the softmax is taken when all tiles are there",
+            "Right, as long as there is room for all of them. A kernel has room for one: look at "
+            "it, keep three numbers, let it go.",
+            code="""
+            def online_softmax(tiles, width):
+                tiles = list(tiles)
+                if not tiles:
+                    return np.zeros(width), -inf
+                scores = np.concatenate([tile[0] for tile in tiles])
+                values = np.concatenate([tile[1] for tile in tiles])
+                largest = float(scores.max())
+                if largest == -inf:
+                    return np.zeros(width), -inf
+                weights = np.exp(scores - largest)
+                return weights @ values / weights.sum(), largest + log(weights.sum())
+            """,
+        ),
+        Mistake(
+            "the weights are multiplied along the wrong side of the values",
+            "`weights * values` lines `[n]` up with the last side of `[n, width]`. Each weight "
+            "belongs to a row: `weights @ values`, or `weights[:, None] * values`.",
+            edit=(
+                (
+                    _ACC,
+                    "weighted_values = weighted_values * rescale + (weights * values).sum(axis=0)",
+                ),
+            ),
+        ),
+        Mistake(
             "the maximum is that of the first tile for ever",
             "It must move with the tiles, or a large score later on overflows. And rescaling asks "
             "for the old one: update it last.",
@@ -561,6 +618,46 @@ GROUPS = Answers(
             "Neighbours share: divide by the group and round down.",
             edit=((_HEADS, "heads = slice(kv_head, None, num_kv_heads)"),),
             arithmetic=_modulo,
+        ),
+        Mistake(
+            "the heads of a group are taken by steps, and put back side by side",
+            "`q[kv_head::num_kv_heads]` takes heads that stand apart. A group is neighbours: "
+            "from `kv_head * group` on, `group` of them.",
+            code="""
+            def attend_by_group(q, num_kv_heads, load):
+                outs = []
+                for kv_head in range(num_kv_heads):
+                    keys, values = load(kv_head)
+                    scores = q[kv_head::num_kv_heads] @ keys.T * q.shape[1] ** -0.5
+                    outs.append(torch.softmax(scores, dim=-1) @ values)
+                return torch.cat(outs)
+            """,
+        ),
+        Mistake(
+            "each group begins one query head after the one before",
+            "`q[kv_head : kv_head + group]` is right for KV head 0 alone. The next group begins "
+            "where this one ends: at `kv_head * group`.",
+            code="""
+            def attend_by_group(q, num_kv_heads, load):
+                group = q.shape[0] // num_kv_heads
+                outs = []
+                for kv_head in range(num_kv_heads):
+                    keys, values = load(kv_head)
+                    scores = q[kv_head : kv_head + group] @ keys.T * q.shape[1] ** -0.5
+                    outs.append(torch.softmax(scores, dim=-1) @ values)
+                return torch.cat(outs)
+            """,
+        ),
+        Mistake(
+            "the weights do not add up to 1",
+            "exp of the scores is only half of a softmax: divide by their sum over the tokens.",
+            edit=(
+                (
+                    _WEIGHTED,
+                    "largest = scores.max(dim=-1, keepdim=True).values\n"
+                    "        out[heads] = torch.exp(scores - largest) @ values",
+                ),
+            ),
         ),
         Mistake(
             "each query head loads its keys for itself",
@@ -847,6 +944,30 @@ KERNEL = Answers(
             edit=((_KERNEL_SUM, "running_sum = running_sum + tl.sum(weights, axis=1)"),),
         ),
         Mistake(
+            "`rescale` meets the weighted values along the wrong side",
+            "It holds a number for each query head, and their rows are heads: `rescale[:, None]` "
+            "is a column. Without it the shapes fit by chance, and each element gets the factor of "
+            "another head.",
+            edit=((_KERNEL_ACC, _KERNEL_ACC.replace("rescale[:, None]", "rescale")),),
+        ),
+        Mistake(
+            "`new_max` meets the scores along the wrong side",
+            "It holds a number for each query head, and their rows are heads: `new_max[:, None]` "
+            "is a column. Without it the shapes fit by chance.",
+            edit=(("tl.exp(scores - new_max[:, None])", "tl.exp(scores - new_max)"),),
+        ),
+        Mistake(
+            "every sequence reads the first one's table",
+            "`block_table_ptr` is where all tables begin; `table_ptr` is this sequence's row.",
+            edit=((_BLOCK, _BLOCK.replace("table_ptr", "block_table_ptr")),),
+        ),
+        Mistake(
+            "each tile begins one position after the one before",
+            "`range` counts by 1 if it is not told otherwise, and most positions come in many "
+            "tiles: `range(start, end, TILE)`.",
+            edit=(("range(start, end, TILE)", "range(start, end)"),),
+        ),
+        Mistake(
             "only the last tile counts",
             "What the tiles before came to is kept in `weighted_values`: add to it.",
             edit=(
@@ -1029,6 +1150,18 @@ MERGE = Answers(
                 (_WEIGHTS, "weight_a, weight_b = torch.exp(lse_a), torch.exp(lse_b)"),
                 (_MERGED, "return out.to(out_a.dtype), torch.log(total)"),
             ),
+        ),
+        Mistake(
+            "exp is taken of each lse as it is",
+            "exp(200) is inf in fp32, exp(-200) is 0, and inf / inf and 0 / 0 are NaN. Only the "
+            "difference of the two counts: subtract the larger from both first.",
+            code="""
+            def merge_attention_states(out_a, lse_a, out_b, lse_b):
+                weight_a, weight_b = lse_a.exp(), lse_b.exp()
+                total = weight_a + weight_b
+                out = (out_a * weight_a[..., None] + out_b * weight_b[..., None]) / total[..., None]
+                return out.to(out_a.dtype), total.log()
+            """,
         ),
         Mistake(
             "-inf is subtracted from -inf",

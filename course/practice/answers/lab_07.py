@@ -422,8 +422,8 @@ MANAGER = Answers(
         ),
         Mistake(
             "a request without a table ends in a KeyError",
-            "That is how a dict says it. Whoever releases twice should read whose table is missing: "
-            "look first, and raise ValueError.",
+            "That is how a dict says it. Whoever releases twice should read whose table is "
+            "missing: look first, and raise ValueError.",
             edit=(
                 (
                     "        if request.request_id not in self.tables:\n"
@@ -848,8 +848,8 @@ HASHES = Answers(
         ),
         Mistake(
             "what is no token id is hashed all the same",
-            "As text, -1 and 1.5 hash as well as 1 does, and nobody learns that something is wrong. "
-            "`struct.pack` would have said so.",
+            "As text, -1 and 1.5 hash as well as 1 does, and nobody learns that something is "
+            "wrong. `struct.pack` would have said so.",
             code="""
             def hash_blocks(token_ids, block_size, extra_key=None, parent=None):
                 parent = root_hash(extra_key) if parent is None else parent
@@ -863,8 +863,8 @@ HASHES = Answers(
         ),
         Mistake(
             "extra_key goes into every block's hash once more",
-            "It is in the first by `root_hash`, and in all later ones by the chain. Whoever goes on "
-            "from `parent` need not know it, and would get another hash.",
+            "It is in the first by `root_hash`, and in all later ones by the chain. Whoever goes "
+            "on from `parent` need not know it, and would get another hash.",
             edit=(
                 (
                     _DIGEST,
@@ -1257,8 +1257,8 @@ CACHE = Answers(
         ),
         Mistake(
             "the newest block of a hash pushes out the others, which cannot be forgotten then",
-            "`= {block_id: None}` makes a new set each time. `setdefault(block_hash, {})` gives the "
-            "one that is there, or a new one.",
+            "`= {block_id: None}` makes a new set each time. `setdefault(block_hash, {})` gives "
+            "the one that is there, or a new one.",
             edit=(
                 (
                     "self._blocks.setdefault(block_hash, {})[block_id] = None",

@@ -81,15 +81,26 @@ def _refused(cache_class: Any, inputs: Inputs) -> Any:
     cache = _empty_cache(cache_class, inputs)
     k = _numbered(range(3), 2, 3)
     parts, slots = {"k": k, "v": k + 100}, list(inputs["slots"])
-    wrong = parts[inputs["which"]]
-    parts[inputs["which"]] = {
-        "right": wrong,
-        "one token short": wrong[:2],
-        "one element of each head": wrong[:, :, :1],
-        "one head": wrong[:, :1],
-        "heads and elements swapped": wrong.transpose(1, 2).contiguous(),
-    }[inputs["shape"]]
-    came = attempt(lambda: cache.write(0, parts["k"], parts["v"], slots), ValueError)
+    for which in inputs["which"].split(" and "):
+        wrong = parts[which]
+        parts[which] = {
+            "right": wrong,
+            "one token short": wrong[:2],
+            "one token in all": wrong[:1],
+            "one element of each head": wrong[:, :, :1],
+            "one head": wrong[:, :1],
+            "heads and elements swapped": wrong.transpose(1, 2).contiguous(),
+        }[inputs["shape"]]
+
+    def write() -> Any:
+        try:
+            return attempt(lambda: cache.write(0, parts["k"], parts["v"], slots), ValueError)
+        except (RuntimeError, IndexError) as error:  # PyTorch's: which, depends on how it is asked
+            if isinstance(error, NotImplementedError):
+                raise
+            return {"raised": "PyTorch's own error, from the middle of the work"}
+
+    came = write()
     is_clean = bool(cache.keys.isnan().all() and cache.values.isnan().all())
     return {
         "what came of it": came.get("raised", "no error"),
@@ -363,6 +374,8 @@ CACHE = Exercise(
                 _refusal("k", "heads and elements swapped"),
                 _refusal("v", "heads and elements swapped"),
                 _refusal("v", "one head"),
+                _refusal("k and v", "one token short"),
+                _refusal("k and v", "one token in all"),
                 _refusal("k", "right", 5, 12, 2),
                 _refusal("k", "right", 5, -2, 2),
             ),
@@ -441,6 +454,28 @@ def _online(online_softmax: Any, inputs: Inputs) -> Any:
 
 def _online_once(online_softmax: Any, inputs: Inputs) -> Any:
     return _softmax_state(online_softmax(iter(_tiles(inputs)), inputs["width"]))
+
+
+def _online_hand_to_mouth(online_softmax: Any, inputs: Inputs) -> Any:
+    """Tiles that come when they are asked for; those before the last should be gone by then."""
+    import weakref
+
+    held: list[Any] = []
+    most = 0
+
+    def come() -> Any:
+        nonlocal most
+        tiles = _tiles(inputs)
+        for number in range(len(tiles)):
+            most = max(most, sum(of_tile() is not None for of_tile in held))
+            scores, values = tiles[number]
+            tiles[number] = None  # type: ignore[call-overload]
+            held.append(weakref.ref(scores))
+            yield scores, values
+            del scores, values
+
+    found = _softmax_state(online_softmax(come(), inputs["width"]))
+    return {**found, "tiles that are kept": "all of them" if most > 3 else "none but the last"}
 
 
 def _scores(*tiles: list, width: int = 2) -> Inputs:
@@ -550,6 +585,7 @@ ONLINE = Exercise(
             _extreme,
             _scores([1000], [1001]),
             _scores([-1000, -1001], [-999]),
+            _scores([1001], [1, 2]),
         ),
         _softmax_probe(
             "a position out of context weighs nothing",
@@ -574,6 +610,12 @@ ONLINE = Exercise(
             _some_scores,
             _scores([1, 3], [2, 5], [4]),
             drive=_online_once,
+        ),
+        _softmax_probe(
+            "no tile is kept: there may be millions",
+            None,
+            _scores([1, 3], [2, 5], [4], [0, 1, 2], [6], [3, 3]),
+            drive=_online_hand_to_mouth,
         ),
     ),
 )

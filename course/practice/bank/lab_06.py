@@ -589,9 +589,9 @@ ADMIT = Exercise(
         "for blocks already takes them?",
         '"The second in the queue gets in before the first": where a request does not fit, you '
         "`continue`; leave the loop instead. \"Blocks held: more than expected\": you ask `admit` "
-        "for the whole prompt; ask for what is cached plus this step's chunk. \"`unsupported operand "
-        "type(s) for +: 'int' and 'list'`\": unforked_children is a list of requests; `len` of it "
-        "is the number of seats.",
+        "for the whole prompt; ask for what is cached plus this step's chunk. \"`unsupported "
+        "operand type(s) for +: 'int' and 'list'`\": unforked_children is a list of requests; "
+        "its `len` is the number of seats.",
         "First return if anybody was preempted. Then, while there are requests and budget: look at "
         "`waiting[0]`; num_cached, num_wanted, num_tokens; return if it may not be split, has no "
         "seat, or `admit` says False; else move it over and write its row.",
