@@ -50,7 +50,7 @@ def test_it_has_notebooks_course_and_environment_and_nothing_for_teachers(bundle
     assert {"pyproject.toml", "constraints.txt", "requirements-model.txt", "README.md",
             "Makefile", "LICENSE", "LICENSE-TEXT"} <= names  # fmt: skip
     parts = {name.split("/")[1] for name in names if name.startswith("course/")}
-    assert not parts & {"grading", "authoring", "release", "labs", "lessons", "bench", "checks.py"}
+    assert not parts & {"grading", "authoring", "release", "labs", "lessons", "site", "checks.py"}
     assert not any(name.startswith(("tests/", "docs/", ".")) for name in names)
     commands = {Path(n).stem for n in names if n.startswith("course/commands/")}
     assert commands == {"__init__", "doctor", "generate", "progress", "replay"}
@@ -244,3 +244,25 @@ def test_what_cannot_be_released_is_told(tmp_path, words, told):
     assert told in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_whatever_it_imports_of_the_course_came_along(bundle):
+    modules = {
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for name in bundle
+        if name.startswith("course/") and name.endswith(".py")
+    }
+    texts = {name: text.decode() for name, text in bundle.items() if name.endswith(".py")}
+    for name in bundle:
+        if name.endswith(".ipynb"):
+            cells = json.loads(bundle[name])["cells"]
+            texts[name] = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+    wanted = re.compile(r"^\s*(?:from|import) (course(?:\.\w+)*)", re.MULTILINE)
+    lacking = {
+        (name, module)
+        for name, text in texts.items()
+        for module in wanted.findall(text)
+        if module not in modules
+    }
+    assert not lacking
+    assert "course.engine.block_pool" in {m for t in texts.values() for m in wanted.findall(t)}

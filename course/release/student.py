@@ -22,7 +22,7 @@ from course.release.tree import Tree, notebooks, package
 PARTS = (
     "__init__.py", "__main__.py", "bootstrap.py", "canary.py", "cli.py", "doctor.py",
     "kernel_report.py", "pins.py", "replay.py", "sizing.py",
-    "engine", "memory", "practice", "show", "workload",
+    "bench", "engine", "memory", "practice", "show", "workload",
     "commands/__init__.py", "commands/doctor.py", "commands/generate.py", "commands/progress.py",
     "commands/replay.py",
 )  # fmt: skip
