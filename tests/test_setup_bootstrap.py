@@ -630,6 +630,7 @@ def test_lab_does_not_start_where_the_course_cannot_run(stub, monkeypatch):
         ("test", ["-m", "course.checks"]),
         ("check", ["-m", "course.checks", "--quick"]),
         ("notebooks", ["-m", "course", "build"]),
+        ("site", ["-m", "course", "site"]),
     ],
 )
 def test_commands_set_up_first_and_then_start_their_program(monkeypatch, command, words):

@@ -81,7 +81,7 @@ class Map:
                 at = path.relative_to(root).with_suffix(".html")
                 url = f"docs/{at.name.lower()}" if len(at.parts) == 1 else at.as_posix()
                 label = {"README.html": "Set it up", "CONTRIBUTING.html": "Contributing"}
-                self._add(Page(url, title, label.get(at.name, title), DOCS, path))
+                self._add(Page(url, title, label.get(at.as_posix(), title), DOCS, path))
         home = Page("index.html", "Start", "Start", "", root / "README.md")
         search = Page("search.html", "Search", "Search", "", root / "README.md")
         self.pages += [home, search]

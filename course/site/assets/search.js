@@ -21,6 +21,7 @@
         if (!here && !above) return null;
         points += Math.min(here, 5) + 8 * above;
       }
+      if (entry.heading.toLowerCase() === words.join(" ")) points += 20;
       return { entry, points };
     })
     .filter(Boolean)
