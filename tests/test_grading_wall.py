@@ -218,7 +218,9 @@ def test_data_of_the_courses_objects_can_be_set_and_its_methods_not(across):
             across(lambda pool, name=name, value=value: setattr(pool, name, value))(pool)
 
 
-@pytest.mark.parametrize("value", [os, sys.__stderr__, object(), type], ids=repr)
+@pytest.mark.parametrize(
+    "value", [os, sys.__stderr__, object(), type], ids=["module", "file", "object", "type"]
+)
 def test_what_is_not_the_courses_is_not_handed_over(across, value):
     answer = across(lambda given: None)
     with pytest.raises(Uncrossable):
