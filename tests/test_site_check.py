@@ -50,7 +50,7 @@ BREAKS = {
     "dead part": ("b.html#there", "b.html#gone", "no part"),
     "dead part here": ("#main", "#gone", "no part"),
     "link from the root": ("b.html#there", "/b.html", "not relative"),
-    "link to a disk": ("b.html#there", "file:///b.html", "not relative"),
+    "link elsewhere": ("b.html#there", "ftp://b.html", "not relative"),
     "link out": ("b.html#there", "../../etc/hosts", "leads nowhere"),
     "outside script": ("</main>", '<script src="https://x.org/a.js"></script></main>', "outside"),
     "outside font": ("a.css", "//fonts.example.org/a.css", "outside"),
