@@ -11,7 +11,7 @@ from site_build import chromium, needs_chromium, report, site  # noqa: F401
 
 from course.authoring import build as lessons
 
-pytestmark = [needs_chromium, pytest.mark.browser]
+pytestmark = [needs_chromium, pytest.mark.browser, pytest.mark.timeout(900)]
 
 LOOKS = [("light", 1280), ("dark", 768), ("dark", 1280), ("light", 768)]
 SOME = {

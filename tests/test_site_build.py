@@ -16,6 +16,7 @@ from course.site import build as site_build
 from course.site import check, frames, pages
 from course.site.build import Maker, Report, build
 
+pytestmark = pytest.mark.timeout(900)  # the first one builds
 ROOT = lessons.ROOT
 STEMS = [path.stem for path in lessons.sources()]
 
