@@ -72,7 +72,8 @@ print(f"memory of each server: {num_blocks * block_size} slots; limit: {limit} t
 # whole, lengths differ, and the queue does not always have a request that just fits.
 
 # %% [markdown]
-# Load the model once. Where its file is not installed, a tiny one with random weights serves: the
+# First the model is loaded, once; then both servers run, which takes up to a minute, on a slow or
+# busy machine longer. Where its file is not installed, a tiny one with random weights serves: the
 # engine's work is the same, the words mean nothing.
 
 # %%

@@ -69,9 +69,9 @@ print("slots needed by all three:", needed, "of", slots)
 #
 # ## The same memory in blocks
 #
-# Now use the groups: cut the same slots into **blocks** of {{ BLOCK_SIZE }}. A request takes a
-# block when it needs one, and any free block will do. The list of its blocks, in order, is its
-# **block table**. Memory that is handed out in this way is **paged**.
+# Now cut the same slots into **blocks** of {{ BLOCK_SIZE }}. A request takes a block when it
+# needs one, and any free block will do. The list of its blocks, in order, is its **block table**.
+# Memory that is handed out in this way is **paged**.
 
 # %%
 moments = ["at once", "when A has left", "when A and B have left"]
@@ -151,7 +151,7 @@ print(f"{stats.tokens_per_second:.0f} tokens per second, on this machine, in thi
 #
 # A GPU is welcome and not needed: everything runs on a CPU. The **kernels**, programs written for a
 # GPU, run there in an interpreter. The self-test says what is here and what to do about the rest.
-# In a terminal it is `python -m course doctor`.
+# In a terminal, in the folder of the course, it is `python -m course doctor`.
 
 # %% tags=["nbval-ignore-output"]
 from course import doctor
@@ -175,8 +175,8 @@ prediction_record()
 # - **Build** the piece in the lab, where a lesson has one: its first line has the link. In the
 #   lesson itself nothing is left for you to write. Each exercise comes with a check; what passes is
 #   saved and becomes part of your own engine.
-# - **See where you stand** with `python -m course progress` in a terminal: which exercises have
-#   passed, and which pieces of the engine are yours.
+# - **See where you stand** with `python -m course progress`, in a terminal in the folder of the
+#   course: which exercises have passed, and which pieces of the engine are yours.
 
 # %% [markdown]
 # ## Check yourself

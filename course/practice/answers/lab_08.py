@@ -299,6 +299,21 @@ RUNNER = Answers(
             edit=((_PARAMS, "[step.samples[0].params] * len(step.samples),"),),
         ),
         Mistake(
+            "the likeliest token is taken, whatever the params say",
+            "That is temperature 0. Others have asked for dice: `sample` takes the params and the "
+            "generator of each request.",
+            edit=(
+                (
+                    "token_ids = sample(\n            logits,\n            "
+                    + _PARAMS
+                    + "\n            "
+                    + _DICE
+                    + "\n        )",
+                    "token_ids = logits.argmax(dim=-1).tolist()",
+                ),
+            ),
+        ),
+        Mistake(
             "every token gets new dice",
             "Made anew from the seed, they show the same number each time. `self._generator` keeps "
             "a request's dice from step to step.",
@@ -433,6 +448,19 @@ CORE = Answers(
             "A step may be empty: its batch has no token, and there is nothing to ask the model. "
             "Look at `step.scheduled` first.",
             edit=((" if step.scheduled else {}", ""),),
+        ),
+        Mistake(
+            "an empty step is left without its update",
+            "The scheduler waits for an `update` after every `schedule`, an empty step's too. Give "
+            "it {}; only the model is left out.",
+            edit=(
+                (
+                    "            model_started = perf_counter()\n",
+                    "            if not step.scheduled:\n"
+                    "                return []\n"
+                    "            model_started = perf_counter()\n",
+                ),
+            ),
         ),
         Mistake(
             "tokens are handed to the scheduled requests in order",
@@ -629,6 +657,12 @@ TIMING = Answers(
             edit=((_EACH, "return (self.last_token - self.arrival) / self.num_tokens"),),
         ),
         Mistake(
+            "the time per token begins at the arrival",
+            "From there to the first token is the other measure, with queue and prompt in it. "
+            "Begin at the first token.",
+            edit=((_EACH, "return (self.last_token - self.arrival) / (self.num_tokens - 1)"),),
+        ),
+        Mistake(
             "tokens per second are given and not seconds per token",
             "It is a time: seconds over tokens.",
             edit=((_EACH, "return (self.num_tokens - 1) / (self.last_token - self.first_token)"),),
@@ -795,6 +829,11 @@ THROUGHPUT = Answers(
             "the time ends with the last arrival's request",
             "Who came last need not finish last: take the latest of all last tokens.",
             edit=((_END, "end = max(served, key=lambda timing: timing.arrival).last_token"),),
+        ),
+        Mistake(
+            "the time ends with the last request of the list",
+            "Who stands last in the list need not finish last: take the latest of all last tokens.",
+            edit=((_END, "end = served[-1].last_token"),),
         ),
         Mistake(
             "the time begins with the first request of the list",

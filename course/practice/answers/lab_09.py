@@ -78,6 +78,16 @@ QUANTIZE = Answers(
             edit=((_SCALE, "scale = rows.amax(dim=-1).clamp(min=1e-6) / 127"),),
         ),
         Mistake(
+            "the largest number is looked for with its sign, and what is too large for int8 wraps",
+            "A row's largest number may be negative: -2.0 is more steps than 1.1. Take `abs()` "
+            "first, and no number is more than 127 steps.",
+            edit=(
+                (_SCALE, "scale = rows.amax(dim=-1) / 127"),
+                (_DIVISOR, "divisor = torch.where(scale == 0, 1.0, scale)"),
+                (".clamp_(-127, 127)", ""),
+            ),
+        ),
+        Mistake(
             "a row of zeros is divided by its scale, which is 0",
             "0 / 0 is NaN. Choose what to divide by before you divide.",
             edit=((_DIVISOR, "divisor = scale"),),
@@ -100,6 +110,23 @@ QUANTIZE = Answers(
             "the step is fitted to the distance from the smallest to the largest number",
             "That needs a zero point beside the scale. Here 0 stays 0: the scheme is symmetric.",
             edit=((_SCALE, "scale = (rows.amax(dim=-1) - rows.amin(dim=-1)) / 255"),),
+        ),
+        Mistake(
+            "all rows get one scale, and it comes back alone",
+            "A large number in one row would make the steps of all rows coarse. `amax(dim=-1)` has "
+            "one for each.",
+            edit=((_SCALE, "scale = rows.abs().max() / 127"),),
+        ),
+        Mistake(
+            "something small is added to every scale",
+            "So nothing is divided by 0, but every scale is a little off, and that of a row of "
+            "zeros is not 0. Choose another divisor for those rows alone: `torch.where`.",
+            edit=((_SCALE, "scale = rows.abs().amax(dim=-1) / 127 + 1e-8"),),
+        ),
+        Mistake(
+            "the scale comes first and the steps second",
+            "The pair is (steps, scales), in this order.",
+            edit=(("return stored, scale", "return scale, stored"),),
         ),
         Mistake(
             "the scale keeps an axis of length 1",
@@ -385,6 +412,30 @@ CACHE = Answers(
                         cache[layer].flatten(0, 1)[slots].copy_(stored)
                         scales[layer].flatten(0, 1)[slots].copy_(scale)
                 """
+            ),
+        ),
+        Mistake(
+            "steps are copied into a copy, and only the scales arrive",
+            "`flat[slots]` with a tensor of slots is a copy. Assign with the index on the left: "
+            "`flat[slots] = stored`.",
+            code=a_cache(
+                """
+                def _store(self, layer, k, v, slots):
+                    for rows, cache, scales in ((k, self.keys, self.key_scales),
+                                                (v, self.values, self.value_scales)):
+                        stored, scale = quantize(rows)
+                        cache[layer].flatten(0, 1)[slots].copy_(stored)
+                        scales[layer].flatten(0, 1)[slots] = scale
+                """
+            ),
+        ),
+        Mistake(
+            "values are written where the keys lie",
+            "There are four tensors: `keys` and `key_scales`, `values` and `value_scales`.",
+            code=a_cache(
+                _STORE_CODE.replace("self.values[", "self.keys[").replace(
+                    "self.value_scales[", "self.key_scales["
+                )
             ),
         ),
         Mistake(
@@ -876,6 +927,15 @@ MENDED = Answers(
                 if table[place] >= 0:
                     pool.free([table[place]])
             return num_passed
+            """),
+        ),
+        Mistake(
+            "block 0 is taken for none",
+            "0 is a block like the others; only -1 means none. Ask `>= 0`.",
+            code=_free("""
+            passed = [block_id for block_id in table[:num_passed] if block_id > 0]
+            table[:num_passed] = [-1] * num_passed
+            pool.free(passed)
             """),
         ),
         Mistake(

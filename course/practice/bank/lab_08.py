@@ -359,7 +359,7 @@ RUNNER = Exercise(
     hints=(
         "What must lie in memory before the model may read it? In what order do copies, writes and "
         "reads have to come?",
-        '"`ValueError: zip() argument 2 is longer`" or too few tokens: rows of the batch are '
+        '"`ValueError: 10 rows of logits, 2 params and 2 generators`": rows of the batch are '
         "tokens, and not all of them sample. `inputs.sample_rows` says which do, one for each of "
         "`step.samples`.",
         "Copies; `prepare`; `self._plan(inputs)`; a function `attend(layer, q, k, v)` that writes "
@@ -390,6 +390,25 @@ RUNNER = Exercise(
             needs=TORCH,
         ),
         Probe(
+            "each request has its own params and its own dice",
+            _run_steps,
+            examples=(
+                {
+                    **A_RUN,
+                    "requests": [
+                        ["A", [5, 9], {"max_tokens": 4}],
+                        ["B", [4, 2, 6], {"max_tokens": 5, "temperature": 2.0, "seed": 1}],
+                    ],
+                },
+            ),
+            make=_dice,
+            cases=4,
+            describe=_describe_run,
+            place=_place_run,
+            unit="token",
+            needs=TORCH,
+        ),
+        Probe(
             "blocks are copied before anybody writes into them",
             _run_steps,
             examples=(
@@ -405,25 +424,6 @@ RUNNER = Exercise(
                 },
             ),
             make=_sampled_twice,
-            cases=4,
-            describe=_describe_run,
-            place=_place_run,
-            unit="token",
-            needs=TORCH,
-        ),
-        Probe(
-            "each request has its own params and its own dice",
-            _run_steps,
-            examples=(
-                {
-                    **A_RUN,
-                    "requests": [
-                        ["A", [5, 9], {"max_tokens": 4}],
-                        ["B", [4, 2, 6], {"max_tokens": 5, "temperature": 2.0, "seed": 1}],
-                    ],
-                },
-            ),
-            make=_dice,
             cases=4,
             describe=_describe_run,
             place=_place_run,
@@ -600,7 +600,8 @@ def _describe_steps(inputs: Inputs) -> str:
     told = []
     for name, prompt, output, more in inputs["requests"]:
         extra = "".join(f", {k} {v!r}" for k, v in more.items())
-        told.append(f"{name}: {len(prompt)} prompt tokens, then {output}{extra}")
+        tokens = "token" if len(prompt) == 1 else "tokens"
+        told.append(f"{name}: {len(prompt)} prompt {tokens}, then {output}{extra}")
     fail = inputs.get("fail")
     end = f"; the model fails in run {fail['run']} ({fail['how']})" if fail else ""
     return f"{'; '.join(told) or 'nobody'}; budget {inputs['budget']}{end}"
@@ -871,7 +872,8 @@ def _timings(inputs: Inputs) -> list[Any]:
 
 
 def _call_throughput(throughput: Any, inputs: Inputs) -> Any:
-    return throughput(_timings(inputs))
+    rate = throughput(_timings(inputs))
+    return float(rate) if type(rate) is int else rate  # 0 for 0.0 is no fault
 
 
 def _describe_requests(inputs: Inputs) -> str:
@@ -999,7 +1001,7 @@ RATIO = Exercise(
     title="Predict, then measure: pages against slabs",
     symbol="course.practice.answers.lab_08:predicted_ratio",
     kind="data",
-    start="predicted_ratio = None  # with pages so many times as many run together",
+    start="predicted_ratio = None  # a number: with pages so many times as many run together",
     points=2,
     minutes=10,
     difficulty=2,

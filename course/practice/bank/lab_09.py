@@ -762,6 +762,7 @@ def play_window(free_passed: Any, inputs: Inputs) -> list[dict[str, Any]]:
             pool.share(shared)
         before = list(table)
         answer = free_passed(pool, table, computed, block_size, inputs["window"])
+        answer = list(answer) if answer is table else answer  # as it is now, not at the end
         kept = [b if a >= 0 else a for a, b in zip(table, before, strict=False)]
         log.append(
             {
@@ -784,7 +785,8 @@ def _place_window_step(parting: Parting, inputs: Inputs) -> str:
         return ""
     number, *rest = parting.path
     computed = sum(inputs["steps"][: int(number) + 1])
-    return f"after {computed} tokens: {rest[0] if rest else 'what came back'}"
+    tokens = "token" if computed == 1 else "tokens"
+    return f"after {computed} {tokens}: {rest[0] if rest else 'what came back'}"
 
 
 def _describe_window_steps(inputs: Inputs) -> str:
