@@ -17,9 +17,10 @@ import threading
 from typing import Any
 
 from course.practice.exercise import Exercise
+from course.practice.guard import CROWDED
 from course.practice.run import Case, Outcome, loaded, missing, one
 
-START = 30.0  # s that importing torch and Triton may take
+START = 60.0  # s that importing torch and Triton may take
 SLACK = 5.0  # s beyond a case's own limit before its process is ended
 
 
@@ -50,7 +51,7 @@ def match_apart(
         "cases": [[case.probe.behaviour, case.inputs] for case, _ in pairs],
         "outcomes": [outcome for _, outcome in pairs],
     }
-    limit = sum(case.probe.seconds for case, _ in pairs) + SLACK
+    limit = sum(_limit(case) for case, _ in pairs)
     found: list[int] = []
     while len(found) < len(texts):
         left = texts[len(found) :]
@@ -66,7 +67,7 @@ def outcomes_apart(exercise: Exercise, cases: list[Case], texts: list[str]) -> l
         "texts": texts,
         "cases": [[case.probe.behaviour, case.inputs] for case in cases],
     }
-    limits = [START] + [case.probe.seconds + SLACK for _ in texts for case in cases]
+    limits = [START] + [_limit(case) for _ in texts for case in cases]
     lines = _talk(job, limits)
     count = len(cases)
     whole = [lines[n * count : (n + 1) * count] for n in range(len(texts))]
@@ -84,7 +85,12 @@ def _one_process(exercise: Exercise, cases: list[Case], text: str) -> list[Outco
         "texts": [text],
         "cases": [[case.probe.behaviour, case.inputs] for case in cases],
     }
-    return _talk(job, [START] + [case.probe.seconds + SLACK for case in cases])
+    return _talk(job, [START] + [_limit(case) for case in cases])
+
+
+def _limit(case: Case) -> float:
+    """When its process is ended: long after it should have stopped the case itself."""
+    return case.probe.seconds * CROWDED + SLACK
 
 
 def _talk(job: dict[str, Any], limits: list[float]) -> list[Outcome]:
@@ -164,9 +170,13 @@ def main() -> None:
     exercise = find(job["exercise"])
     probes = {probe.behaviour: probe for probe in exercise.probes}
     cases = [Case(probes[behaviour], 0, inputs, True) for behaviour, inputs in job["cases"]]
-    if any({"torch", "triton"} & {*case.probe.needs} for case in cases):
-        with contextlib.suppress(ImportError):  # now, and not on the first case's time
+    needs = {need for case in cases for need in case.probe.needs}
+    # Now, and not on the first case's time: to interrupt the import of such a module can crash.
+    with contextlib.suppress(ImportError):
+        if needs & {"torch", "triton"}:
             import torch  # noqa: F401
+        if "triton" in needs:
+            import triton.language  # noqa: F401
     say({"ready": True})
     for text in job["texts"]:
         answer, failure = loaded(exercise, text, START)
