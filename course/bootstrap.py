@@ -612,6 +612,8 @@ def start(command: list[str], root: Path) -> int:
     """Become ``command``, so that Ctrl-C and the exit status are its own."""
     sys.stdout.flush()
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "PYTHONPATH")}
+    # A terminal opened in JupyterLab finds the course's Python first, not the machine's.
+    env["PATH"] = os.pathsep.join([os.path.dirname(command[0]), env.get("PATH", os.defpath)])
     if os.name == "posix":
         os.chdir(root)
         os.execve(command[0], command, env)

@@ -72,6 +72,10 @@ def grade(
         found = _with_progress(options)
         if not shard:
             results.write(out / "results.json", found)
+    if not shard:  # a part of a class is no class: its reports come with --merge
+        from course.grading.reports import write_reports
+
+        write_reports(found, out)
     if not found.isolation.sufficient:
         print(f"WARNING: {keeping.words(found.isolation)}", file=sys.stderr)
     summary = _summary(found)
@@ -175,4 +179,4 @@ def _print(found, summary: dict, out: Path, isolation: str, shard: str) -> None:
     if shard:
         print(f"Part {shard} is in {out}; `--merge` puts the parts together when all are done.")
     else:
-        print(f"Results: {out / 'results.json'}")
+        print(f"Results: {out / 'results.json'}; the class: {out / 'reports' / 'class.html'}")
