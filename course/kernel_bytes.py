@@ -100,7 +100,9 @@ def _count(config: dict) -> dict:
     needed = [-(-n // block_size) for n in context_lens]
     num_blocks = sum(needed)
     ids = torch.randperm(num_blocks, generator=torch.Generator().manual_seed(0)).tolist()
-    tables = torch.zeros(len(needed), max(needed) + 2, dtype=torch.int32)
+    # Entries past a context name blocks too, each another: whoever reads them is seen.
+    width = max(needed) + 2
+    tables = torch.arange(len(needed) * width, dtype=torch.int32).view(-1, width) % num_blocks
     for row, count in zip(tables, needed, strict=True):
         row[:count] = torch.tensor([ids.pop() for _ in range(count)])
     cache = (num_blocks, block_size, NUM_KV_HEADS, head_dim)

@@ -8,6 +8,7 @@ that a context costs are counted as the kernels run in Triton's interpreter
 (`course.kernel_bytes`), and from these follows how many programs share a processor.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -213,6 +214,17 @@ def markdown(result: dict) -> str:
             "",
         ]
     )
+
+
+def as_json(result: dict) -> str:
+    """The result as JSON with a row a line, so that a change of one kernel changes its lines."""
+    parts = []
+    for name, value in result.items():
+        text = json.dumps(value)
+        if isinstance(value, list):
+            text = "[\n" + ",\n".join(map(json.dumps, value)) + "\n]"
+        parts.append(f"{json.dumps(name)}: {text}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def _compiled_table(rows: list[dict]) -> list[str]:

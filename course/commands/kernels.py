@@ -1,6 +1,5 @@
 """`python -m course kernels`: what the compiler made of the attention kernels, without a GPU."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -24,13 +23,14 @@ def kernels(
         raise RuntimeError("not run: Triton is not installed here; its compiler runs on Linux")
     from rich.console import Console
 
+    from course.kernel_table import as_json as written
     from course.kernel_table import markdown, measure
 
     with Console(stderr=True).status("starting") as status:
         result = measure(say=status.update)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        (out / "kernels.json").write_text(json.dumps(result, indent=1) + "\n")
+        (out / "kernels.json").write_text(written(result))
         (out / "kernels.md").write_text(markdown(result))
-    print(json.dumps(result, indent=1) if as_json else markdown(result))
+    print(written(result) if as_json else markdown(result))
     raise typer.Exit(1 if result["faults"] else 0)
