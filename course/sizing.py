@@ -114,7 +114,7 @@ def kv_bytes_per_token(shape: ModelShape, bytes_per_value: float = 2) -> int:
 
     >>> kv_bytes_per_token(ModelShape("small", 3, 4, 2, 5, 32))  # 3 layers, 2 KV heads of 5
     120
-    >>> kv_bytes_per_token(MODELS["Llama-2-7B"]) // KIB
+    >>> kv_bytes_per_token(MODELS["Llama-2-7B"]) // 1024  # in KiB
     512
     """
     if shape.kv_lora_rank is not None and shape.qk_rope_head_dim is not None:

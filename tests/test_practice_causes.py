@@ -52,7 +52,7 @@ def test_a_mistake_beside_another_fault_is_said_to_do_the_same_here():
     for mistake in exercise.answers.mistakes:
         whole = told("slot_mapping", variant_text(exercise, mistake))
         assert f"This is what comes out when {mistake.name}" in whole
-    no_refusal = "return [block_ids[0] * block_size + p for p in positions]"
+    no_refusal = "return [block_ids[0] * block_size + p for p in positions]"  # and no ValueError
     assert "Here the same comes out when" in told("slot_mapping", slots(no_refusal))
 
 
@@ -147,3 +147,33 @@ def test_one_piece_is_yours(capsys):
     check(space["blocks_needed"])
     assert "1 of " in capsys.readouterr().out
     assert checks.registry.pieces()
+
+
+def test_a_mistake_in_one_answer_of_several_keeps_its_name():
+    text = "predicted_saving = {(10, 100): 55, (2000, 100): 2050, (2000, 1): 1}\n"
+    assert "the prompt is left out of what a cache computes" in told("predicted_saving", text)
+
+
+def test_what_another_cell_gives_is_said_to_be_missing_there(capsys):
+    space: dict = {"BlockPool": type("BlockPool", (), {})}
+    cell(reference_text(registry.find("blocks_needed")), space)
+    cell("def missing(wanted, table):\n    return max(0, wanted - len(table))\n", space)
+    body = (
+        "    more = missing(blocks_needed(num_tokens, block_size), table)\n"
+        "    if more > pool.num_free:\n        return False\n"
+        "    table += pool.allocate(more)\n    return True\n"
+    )
+    cell("def grow_table(pool, table, num_tokens, block_size):\n" + body, space)
+    assert check(space["grow_table"]).passed
+    assert "uses missing from another cell" in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_error_that_the_setup_cell_gives_may_be_caught():
+    exercise = registry.find("grow_table")
+    text = (
+        "def grow_table(pool, table, num_tokens, block_size):\n    try:\n"
+        "        more = max(0, blocks_needed(num_tokens, block_size) - len(table))\n"
+        "        table += pool.allocate(more)\n    except OutOfBlocks:\n        return False\n"
+        "    return True\n"
+    )
+    assert examine(exercise, load(exercise, text), text, 3).passed

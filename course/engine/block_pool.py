@@ -77,7 +77,10 @@ class BlockPool:
         return self._ref_counts[block_id]
 
     def allocate(self, count: int = 1) -> list[int]:
-        """Take `count` free blocks, each with one owner. OutOfBlocks takes nothing."""
+        """Take `count` free blocks, each with one owner.
+
+        OutOfBlocks, and nothing is taken: fewer are free. ValueError: `count` is negative.
+        """
         if count < 0:
             raise ValueError(f"cannot allocate {count} blocks; ask for 0 or more")
         if count > self.num_free:

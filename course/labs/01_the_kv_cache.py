@@ -54,6 +54,9 @@ for name in ("Llama-2-7B", "Llama-3-8B", "Gemma-3-27B", "DeepSeek-V3 671B"):
 
 
 # %%
+from course.engine import load_model
+
+
 class ContiguousCache:
     """Room for so many tokens in one piece a layer. The first `length` of them are stored."""
 
@@ -68,6 +71,11 @@ class ContiguousCache:
         values[start : start + len(v)] = v
         seen = [decode_attention(q[i], keys, values, start + i + 1) for i in range(len(q))]
         return torch.stack(seen)
+
+
+# for the example of 1.4; run this cell again for an empty cache
+model, tokenizer = load_model("tiny", device="cpu")
+cache = ContiguousCache(model.config.shape, room=16)
 
 
 # %% [markdown] exercise="1.4"

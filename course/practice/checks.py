@@ -147,12 +147,14 @@ def _checked(answer: Any, which: str, seed: int | None, save: bool) -> Any:
     seed_given, seed = seed is not None, secrets.randbelow(10**6) if seed is None else seed
     verdict = examine(exercise, answer, text, seed)
     uses = _other_answers(exercise, answer, text)
-    # An answer that is written may meet one that is not: then every outcome is a stub's.
-    if uses and text and not _is_untouched(exercise, answer, text):
+    # An answer that is written may meet one that is not: then every outcome is a stub's. And one
+    # that takes something else from another cell cannot be tried alone; saving says so.
+    alone = bool(uses) and bool(text) and not _names_elsewhere(exercise, text)
+    if alone and not _is_untouched(exercise, answer, text):
         # What counts, here and for a grader, is the answer by itself.
-        alone, problem = loaded(exercise, text)
+        same, problem = loaded(exercise, text)
         if not problem:
-            by_itself = examine(exercise, alone, text, seed)
+            by_itself = examine(exercise, same, text, seed)
             uses = uses if by_itself.passed and not verdict.passed else {}
             verdict = by_itself
     saved = ""
@@ -285,12 +287,16 @@ def _other_answers(exercise: Exercise, answer: Any, text: str = "") -> dict[str,
     }
 
 
+def _names_elsewhere(exercise: Exercise, text: str) -> list[str]:
+    """Names that the text needs from another cell of the notebook."""
+    return sorted(free_names(f"{prelude(exercise)}\n{text}"))
+
+
 def _does_not_stand_alone(exercise: Exercise, text: str) -> str:
     """Why the text alone, in a fresh Python, would not be this answer; empty when it is."""
     if not text:
         return "the text of your answer is not to be found. Write it in a cell of this notebook."
-    given = free_names(f"{prelude(exercise)}\n{text}")
-    if lost := sorted(given):
+    if lost := _names_elsewhere(exercise, text):
         names = ", ".join(lost)
         return f"your answer uses {names} from another cell. Put that into the same cell."
     _, problem = loaded(exercise, text)

@@ -150,6 +150,8 @@ class Exercise:
         class that are not shown, and are added to the learner's class when it goes into the engine.
     lines: "about N lines"; counted from the reference when not given.
     trials: what the random cases are called: "random tables".
+    offers: names that its module imports and the right answer does without, and that another one
+        may want: an error to be caught.
     piece: goes into the learner's engine. False for predictions, traces, mended toys.
     """
 
@@ -168,6 +170,7 @@ class Exercise:
     omit: tuple[str, ...] = ()
     lines: int | None = None
     trials: str = "random cases"
+    offers: tuple[str, ...] = ()
     piece: bool = True
 
     def __post_init__(self) -> None:

@@ -105,7 +105,7 @@ def reference(exercise: Exercise) -> Any:
 
 
 def prelude(exercise: Exercise) -> str:
-    """The imports that stand before an answer: what the right one uses of its module."""
+    """The imports that stand before an answer: what the right one uses of its module, or offers."""
     module, _, name = exercise.symbol.partition(":")
     body = ast.parse(module_text(module)).body
     answer = ast.parse(reference_text(exercise))
@@ -113,7 +113,7 @@ def prelude(exercise: Exercise) -> str:
     for node in ast.walk(answer):  # names in annotations that are written as strings
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             used |= {node.value} if node.value.isidentifier() else set()
-    used -= {name}
+    used = (used | set(exercise.offers)) - {name}
     lines, local = [], []
     for node in body:
         wanted = [n for n in names_of(node) if n in used]

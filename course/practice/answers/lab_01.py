@@ -164,6 +164,40 @@ PER_TOKEN = Answers(
             edit=((_TOTAL, "shape.num_layers * per_layer * bytes_per_value"),),
         ),
         Mistake(
+            "a part of a byte is cut off",
+            "Half a byte takes a whole one: `int` rounds down, `bytes_of` rounds up.",
+            edit=((_TOTAL, "int(shape.num_layers * per_layer * bytes_per_value)"),),
+        ),
+        Mistake(
+            "each layer is rounded up to a whole byte by itself",
+            "Add up first and round up once, at the end.",
+            edit=((_TOTAL, "shape.num_layers * bytes_of(per_layer, bytes_per_value)"),),
+        ),
+        Mistake(
+            "nobody asks whether a value can be so small",
+            "No number takes 0 bytes, or fewer. `bytes_of` refuses that with a ValueError.",
+            code="""
+            import math
+
+
+            def kv_bytes_per_token(shape, bytes_per_value=2):
+                per_layer = 2 * shape.num_kv_heads * shape.head_dim
+                if shape.kv_lora_rank is not None:
+                    per_layer = shape.kv_lora_rank + shape.qk_rope_head_dim
+                return math.ceil(shape.num_layers * per_layer * bytes_per_value)
+            """,
+        ),
+        Mistake(
+            "MLA keeps a rotary key for each head",
+            "One rotary key serves all heads of a layer, as one latent does.",
+            edit=(
+                (
+                    _LATENT,
+                    "per_layer = shape.kv_lora_rank + shape.num_kv_heads * shape.qk_rope_head_dim",
+                ),
+            ),
+        ),
+        Mistake(
             "layers with a window are left out",
             "They keep each token too, until it falls out of the window. Asked is a token that "
             "every layer keeps.",
@@ -290,6 +324,17 @@ BYTES = Answers(
                     _KEPT,
                     "tokens_kept = shape.num_window_layers * num_tokens + "
                     "shape.num_full_layers * in_window",
+                ),
+            ),
+        ),
+        Mistake(
+            "layers with a window are counted as full layers, too",
+            "`num_full_layers` are those without a window; `num_layers` are all.",
+            edit=(
+                (
+                    _KEPT,
+                    "tokens_kept = shape.num_layers * num_tokens + "
+                    "shape.num_window_layers * in_window",
                 ),
             ),
         ),
@@ -449,6 +494,34 @@ ATTENTION = Answers(
             edit=_rows("keys.float().repeat_interleave(group, dim=1)"),
         ),
         Mistake(
+            "rows that are not written get weight 0 and are added up all the same",
+            "What stands there may be NaN, and 0 times NaN is NaN. Cut keys and values to the "
+            "first `context_len` rows.",
+            code="""
+            def decode_attention(q, keys, values, context_len):
+                group = q.shape[0] // keys.shape[1]
+                k = keys.float().repeat_interleave(group, dim=1)
+                v = values.float().repeat_interleave(group, dim=1)
+                scores = torch.einsum("hd,thd->ht", q.float(), k) * q.shape[1] ** -0.5
+                scores[:, context_len:] = float("-inf")
+                return torch.einsum("ht,thd->hd", scores.softmax(dim=-1), v).to(q.dtype)
+            """,
+        ),
+        Mistake(
+            "rows that are not written take part in the softmax",
+            "Cut to `context_len` rows before the softmax: else the weights of the written rows "
+            "add up to less than 1.",
+            code="""
+            def decode_attention(q, keys, values, context_len):
+                group = q.shape[0] // keys.shape[1]
+                k = keys.float().repeat_interleave(group, dim=1)
+                v = values[:context_len].float().repeat_interleave(group, dim=1)
+                scores = torch.einsum("hd,thd->ht", q.float(), k) * q.shape[1] ** -0.5
+                weights = scores.softmax(dim=-1)[:, :context_len]
+                return torch.einsum("ht,thd->hd", weights, v).to(q.dtype)
+            """,
+        ),
+        Mistake(
             "the newest token does not see itself",
             "Its key and value are among the `context_len` written rows, as the last of them.",
             edit=_rows("keys[: max(1, context_len - 1)].float().repeat_interleave(group, dim=1)"),
@@ -502,6 +575,11 @@ ATTENTION = Answers(
             edit=((_SCORES, 'torch.einsum("hd,thd->ht", q.float(), k) / head_dim'),),
         ),
         Mistake(
+            "scores are multiplied by the square root of head_dim",
+            "They grow with it already. `head_dim ** -0.5` divides: mind the minus.",
+            edit=((_SCORES, 'torch.einsum("hd,thd->ht", q.float(), k) * head_dim**0.5'),),
+        ),
+        Mistake(
             "`exp` is taken of the scores as they are",
             "The largest float32 is near exp(88). Softmax does not change when the largest score "
             "is subtracted from all first; `torch.softmax` does so.",
@@ -526,6 +604,18 @@ ATTENTION = Answers(
             "the weights are laid on the keys",
             "Keys say how much; values say what. The mixture is one of values.",
             edit=((_OUT, 'torch.einsum("ht,thd->hd", weights, k).to(q.dtype)'),),
+        ),
+        Mistake(
+            "the cache is scaled in place",
+            "`keys *= ...` changes the cache, for all later steps. Scale the scores.",
+            edit=(
+                (
+                    _K,
+                    "keys[:context_len].mul_(head_dim**-0.5).float()"
+                    ".repeat_interleave(group, dim=1)",
+                ),
+                (_SCORES, 'torch.einsum("hd,thd->ht", q.float(), k)'),
+            ),
         ),
         Mistake(
             "the query is scaled in place",
@@ -641,6 +731,43 @@ GENERATE = Answers(
                     ids.append(int(model.logits(hidden[-1:]).argmax()))
                 return ids[len(prompt):]
             """,
+        ),
+        Mistake(
+            "everything goes in again, behind what the cache holds",
+            "`attend` writes behind `cache.length`: each token then stands there several times. "
+            "Put in only what is not stored yet.",
+            code="""
+            def generate(model, cache, prompt, num_tokens):
+                ids = list(prompt)
+                for _ in range(num_tokens):
+                    positions = torch.arange(len(ids))
+                    hidden = model.forward(torch.tensor(ids), positions, cache.attend)
+                    cache.length += len(ids)
+                    ids.append(int(model.logits(hidden[-1:]).argmax()))
+                return ids[len(prompt):]
+            """,
+        ),
+        Mistake(
+            "tokens of the prompt that are stored already go in again",
+            "The cache may hold the first part of a prompt, from an earlier turn. What is new "
+            "begins at `cache.length`, with the prompt as well.",
+            code="""
+            def generate(model, cache, prompt, num_tokens):
+                ids, new = list(prompt), list(prompt)
+                for _ in range(num_tokens):
+                    positions = torch.arange(len(ids) - len(new), len(ids))
+                    hidden = model.forward(torch.tensor(new), positions, cache.attend)
+                    cache.length = len(ids)
+                    new = [int(model.logits(hidden[-1:]).argmax())]
+                    ids += new
+                return ids[len(prompt):]
+            """,
+        ),
+        Mistake(
+            "the token just chosen is counted as stored",
+            "It has not been through the model: its key and value come in the next step. With it "
+            "in `cache.length` nothing is left to put in, and an empty tensor is one of floats.",
+            edit=((_MOVE, ""), (_APPEND, _APPEND + "\n        cache.length = len(ids)")),
         ),
         Mistake(
             "positions begin at 0 in every step",

@@ -23,6 +23,7 @@ def batch_that_fits(
     fit waits, and so do all behind. A slab has room for max_model_len tokens; an exact reservation
     for the request's own total. Two bytes a value.
 
+    >>> from course.sizing import GIB, MODELS
     >>> batch_that_fits(MODELS["Llama-2-7B"], 8 * GIB, [512] * 40, max_model_len=4096)
     (4, 32)
     """
@@ -106,7 +107,7 @@ def reserve(self, request_id):
         raise ValueError(f"{request_id} holds a slab")
     if not self._free:
         return None
-    slab = self._free.pop()
+    slab = self._free.pop(0)
     self._slab_of[request_id] = slab
     return slab * self.max_model_len
 """
@@ -156,6 +157,7 @@ def _release(old: str, new: str) -> str:
 _KNOWN = """    if request_id in self._slab_of:
         raise ValueError(f"{request_id} holds a slab")
 """
+_TAKE = "    slab = self._free.pop(0)\n"
 _UNKNOWN = """    if request_id not in self._slab_of:
         raise ValueError(f"{request_id} holds no slab")
 """
@@ -165,6 +167,19 @@ SLABS = Answers(
             "the slab's number is given and not its first slot",
             "Slab 1 of 32 slots begins at slot 32: number times `max_model_len`.",
             code=_reserve("return slab * self.max_model_len", "return slab"),
+        ),
+        Mistake(
+            "None is put down as somebody's slab",
+            "A request that gets None holds nothing: it must not stand in `_slab_of`.",
+            code=_reserve(
+                "    if not self._free:\n        return None\n    slab = self._free.pop(0)\n",
+                "    slab = self._free.pop(0) if self._free else None\n",
+            ),
+        ),
+        Mistake(
+            "a holder hears None instead of an error when nothing is free",
+            "Who holds a slab and asks again has made a mistake, full or not. Refuse that first.",
+            code=an_allocator(reserve=RESERVE.replace(_KNOWN, "").replace(_TAKE, _KNOWN + _TAKE)),
         ),
         Mistake(
             "the last slab is never given out",
@@ -200,7 +215,7 @@ SLABS = Answers(
         Mistake(
             "the slab is given and stays in the list of free ones",
             "The next request gets the same one. Take it out.",
-            code=_reserve("self._free.pop()", "self._free[0]"),
+            code=_reserve("self._free.pop(0)", "self._free[0]"),
         ),
         Mistake(
             "a refused request is remembered as a holder",
@@ -243,12 +258,13 @@ SLABS = Answers(
         ),
     ),
     alternatives=(
-        Alternative("last in, first out", code=an_allocator()),
+        Alternative("first in, first out", code=an_allocator()),
+        Alternative("last in, first out", code=_reserve("self._free.pop(0)", "self._free.pop()")),
         Alternative(
             "any free slab, at random",
             code="import random\n\n\n"
             + _reserve(
-                "slab = self._free.pop()",
+                "slab = self._free.pop(0)",
                 "slab = random.choice(self._free)\n    self._free.remove(slab)",
             ),
         ),
@@ -564,6 +580,32 @@ BATCH = Answers(
             arithmetic=_a_slab_of,
         ),
         Mistake(
+            "a request of just the limit is turned away",
+            "A slab of 32 slots has room for 32 tokens: `<=`.",
+            edit=((_SERVED, "served = [total for total in totals if total < max_model_len]"),),
+        ),
+        Mistake(
+            "the two numbers trade places",
+            "First those with a slab each, then those of exact sizes.",
+            edit=(("return with_slabs, exact", "return exact, with_slabs"),),
+        ),
+        Mistake(
+            "short requests go first",
+            "The queue has an order, that of arrival. Sorted, more would fit, and long requests "
+            "would wait for ever.",
+            edit=(("for total in served:", "for total in sorted(served):"),),
+        ),
+        Mistake(
+            "those who are turned away are counted among the requests",
+            "They are in no batch. No more slabs are used than requests are left.",
+            edit=((_SLAB, "min(len(totals), num_bytes // kv_bytes(shape, max_model_len))"),),
+        ),
+        Mistake(
+            "a request is taken for its tokens times the bytes of one",
+            "A layer with a window stops growing: ask `kv_bytes` for the length.",
+            edit=((_USED, "used += kv_bytes(shape, 1) * total"),),
+        ),
+        Mistake(
             "requests that are too long are let in",
             "No slab can hold it. It is turned away, in both countings.",
             edit=((_SERVED, "served = list(totals)"),),
@@ -745,6 +787,30 @@ EMPTINESS = Answers(
                 ),
                 (_DROPPED, '"dropped": 1 - fit / len(lengths)'),
             ),
+        ),
+        Mistake(
+            "nobody is turned away",
+            "Prompt and output together must not be more than `max_model_len`.",
+            edit=((_KEPT, "]"),),
+        ),
+        Mistake(
+            "the share of those who were served is given",
+            "`dropped` are the others: 1 less that.",
+            edit=((_DROPPED, '"dropped": count / len(lengths)'),),
+        ),
+        Mistake(
+            "the two metrics over a life trade places",
+            "`per_request` counts each request once, `per_step` each step of each.",
+            edit=(
+                ('"per_request": 1 - sum(lived)', '"per_step": 1 - sum(lived)'),
+                ('"per_step": 1 - held', '"per_request": 1 - held'),
+            ),
+        ),
+        Mistake(
+            "a slab is looked at before each step and not after it",
+            "After step i it holds prompt + i tokens. Steps are counted from 1: `range(output)` "
+            "begins at 0.",
+            edit=((_LIVED, "prompt + (output - 1) / 2 for prompt, output in kept]"),),
         ),
         Mistake(
             "a request that just fits is dropped",
@@ -1045,6 +1111,56 @@ ADMIT = Answers(
             "a request that just fits is dropped",
             "A slab holds as many tokens as it has slots.",
             edit=(("total <= slabs.max_model_len", "total < slabs.max_model_len"),),
+        ),
+        Mistake(
+            "the slab that begins at slot 0 is taken for none",
+            "0 counts as False. `reserve` gives None when there is no slab: ask `is None`.",
+            code=_admit("""
+            admitted = []
+            while queue:
+                name, total = queue[0]
+                if total > slabs.max_model_len:
+                    queue.pop(0)
+                    continue
+                if not slabs.reserve(name):
+                    break
+                queue.pop(0)
+                admitted.append(name)
+            return admitted
+            """),
+        ),
+        Mistake(
+            "a request that is too long ends the round",
+            "It is dropped, and there may be slabs for those behind: go on.",
+            code=_admit("""
+            admitted = []
+            while queue:
+                name, total = queue[0]
+                if total > slabs.max_model_len:
+                    queue.pop(0)
+                    break
+                if slabs.reserve(name) is None:
+                    break
+                queue.pop(0)
+                admitted.append(name)
+            return admitted
+            """),
+        ),
+        Mistake(
+            "whole entries of the queue are returned",
+            "Asked are the names alone.",
+            code=_admit("""
+            admitted = []
+            while queue:
+                name, total = queue[0]
+                fits = total <= slabs.max_model_len
+                if fits and slabs.reserve(name) is None:
+                    break
+                entry = queue.pop(0)
+                if fits:
+                    admitted.append(entry)
+            return admitted
+            """),
         ),
         Mistake(
             "one request is let in for each call",

@@ -95,6 +95,49 @@ ARENA = Answers(
             edit=((_BOTH, "        if touches_left:\n"),),
         ),
         Mistake(
+            "the run joins two holes, and the second stays in the list all the same",
+            "Its slots are in the first one now. Two holes and a run make one hole: an entry of "
+            "the list must go.",
+            edit=(
+                (
+                    "            del self._offsets[right], self._sizes[right]\n        elif",
+                    "        elif",
+                ),
+            ),
+        ),
+        Mistake(
+            "the hole after the run grows and still begins where it did",
+            "It begins where the run began: its offset changes as well as its size.",
+            edit=(("            self._offsets[right] = offset\n", ""),),
+        ),
+        Mistake(
+            "there is taken to be a hole after every run",
+            "The place that `bisect_right` gives may be behind the last hole. Ask whether there is "
+            "one.",
+            edit=((_RIGHT, "touches_right = offset + size == self._offsets[right]"),),
+        ),
+        Mistake(
+            "there is taken to be a hole before every run",
+            "Place 0 has none before it: index -1 is the last hole, or an `IndexError`.",
+            edit=((_LEFT, _LEFT.replace("left >= 0 and ", "")),),
+        ),
+        Mistake(
+            "a run that is handed out is not put on record",
+            "`_runs` says which runs there are. Without an entry a run can never be freed.",
+            edit=(("        self._runs[offset] = size\n", ""),),
+        ),
+        Mistake(
+            "the place in the list of holes is returned",
+            "The caller needs the offset, that is the first slot of its run.",
+            edit=(("        return offset\n", "        return index\n"),),
+        ),
+        Mistake(
+            "`fit` is not asked",
+            '`FITS["first"]` is one of two searches. `FITS[self.fit]` is the one that this arena '
+            "was made with.",
+            edit=((_FIND, 'index = FITS["first"](self._sizes, size)'),),
+        ),
+        Mistake(
             "the neighbours in the list are taken for neighbours in memory",
             "Between two holes of the list there may lie a run that somebody uses. They touch only "
             "if one ends where the other begins.",
@@ -252,14 +295,16 @@ ARENA = Answers(
             class Arena:
                 def __init__(self, size, fit="first"):
                     check_size("size", size)
-                    self.size, self.num_free = size, size
+                    self.size, self.num_free, self.fit = size, size, fit
                     self.holes = [(0, size)]
                     self._runs = {}
 
                 def allocate(self, size):
                     check_size("size", size)
-                    for place, (offset, length) in enumerate(self.holes):
+                    by_length = (lambda hole: hole[1]) if self.fit == "best" else None
+                    for offset, length in sorted(self.holes, key=by_length):
                         if length >= size:
+                            place = self.holes.index((offset, length))
                             rest = [(offset + size, length - size)] if length > size else []
                             self.holes = self.holes[:place] + rest + self.holes[place + 1 :]
                             self._runs[offset] = size
@@ -284,7 +329,7 @@ ARENA = Answers(
             code="""
             class Arena:
                 def __init__(self, size, fit="first"):
-                    self.size = size
+                    self.size, self.best = size, fit == "best"
                     self.slots = [None] * size
 
                 @property
@@ -304,12 +349,17 @@ ARENA = Answers(
 
                 def allocate(self, size):
                     check_size("size", size)
-                    fitting = [offset for offset, length in self.holes if length >= size]
+                    fitting = [
+                        (length if self.best else 0, offset)
+                        for offset, length in self.holes
+                        if length >= size
+                    ]
                     if not fitting:
                         return None
-                    for place in range(fitting[0], fitting[0] + size):
-                        self.slots[place] = fitting[0]
-                    return fitting[0]
+                    start = min(fitting)[1]
+                    for place in range(start, start + size):
+                        self.slots[place] = start
+                    return start
 
                 def free(self, offset):
                     # A slot is marked with the first slot of its run.
@@ -440,6 +490,15 @@ BEST_FIT = Answers(
                 if hole >= size:
                     return index
             return None
+            """),
+        ),
+        Mistake(
+            "the index counts among the holes that are long enough",
+            "The short ones are in the arena's list as well. Remember each hole's index before you "
+            "leave any out.",
+            code=_searched("""
+            enough = [hole for hole in sizes if hole >= size]
+            return enough.index(min(enough)) if enough else None
             """),
         ),
         Mistake(
@@ -608,6 +667,16 @@ SHARE = Answers(
                 (_FREE, "free = len(holes)"),
                 (_USED, "used = sum(size >= request_size for _, size in holes)"),
             ),
+        ),
+        Mistake(
+            "requests are counted, and not the slots that they take",
+            "Each takes `request_size` slots: multiply before you compare with the free ones.",
+            edit=((_USED, "used = sum(size // request_size for _, size in holes)"),),
+        ),
+        Mistake(
+            "the share is rounded",
+            "The example rounds what comes out, to be short. The function gives all digits.",
+            edit=((_SHARE, "return round(1 - used / free, 3) if free else 0.0"),),
         ),
         Mistake(
             "slots are given, and not their share",
@@ -936,6 +1005,20 @@ RELEASE = Answers(
                     return
                 """,
                 _AFTER,
+                _BEFORE,
+                _PUT,
+            ),
+        ),
+        Mistake(
+            "the first piece stays as it was",
+            "It leaves like any other: it has no piece before it, and still becomes free.",
+            code=_mended(
+                _FREE_ALREADY,
+                _AFTER,
+                """
+                if place == 0:
+                    return
+                """,
                 _BEFORE,
                 _PUT,
             ),

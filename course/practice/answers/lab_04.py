@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from textwrap import indent
 
-from course.engine.block_pool import BlockPool
+from course.engine.block_pool import BlockPool, OutOfBlocks  # noqa: F401 (offered to 4.5)
 from course.engine.block_table import blocks_needed
 from course.practice.compare import Parting
 from course.practice.exercise import Alternative, Answers, Inputs, Mistake
@@ -244,6 +244,14 @@ _READS_TWICE = a_pool(
         if counts[block_id] > self.ref_count(block_id):""",
     ),
 )
+_FREE_READS_TWICE = a_pool(
+    free=FREE.replace("block_ids = list(block_ids)", "counts = Counter(block_ids)").replace(
+        """for block_id in set(block_ids):
+        if block_ids.count(block_id) > self.ref_count(block_id):""",
+        """for block_id in counts:
+        if counts[block_id] > self.ref_count(block_id):""",
+    )
+)
 _LAST_REFUSED = a_pool(
     allocate=ALLOCATE.replace("count > len(self._free)", "count >= len(self._free)")
 )
@@ -265,6 +273,17 @@ _LENDS_ITS_LIST = a_pool(
     """
 )
 
+_WHOLE_LIST = """        for block_id, times in Counter(block_ids).items():
+            owners = self.ref_count(block_id)
+            if times > owners:
+                raise DoubleFree(
+                    f"block {block_id} is freed {times} time(s) and has {owners} owner(s): "
+                    "each owner frees a block once"
+                )
+        ownerless = []
+        for block_id in block_ids:
+"""
+
 POOL = Answers(
     mistakes=(
         Mistake(
@@ -272,6 +291,35 @@ POOL = Answers(
             "Whoever gets the error holds those blocks and does not know their ids: they are lost. "
             "Compare `count` with `num_free` before you take the first.",
             code=_PARTIAL,
+        ),
+        Mistake(
+            "nobody asks whether so many blocks are free",
+            "The free list then raises an `IndexError` of its own. Callers wait for OutOfBlocks: "
+            "compare `count` with `num_free` first.",
+            edit=(
+                (
+                    """        if count > self.num_free:
+            raise OutOfBlocks(
+                f"{count} blocks wanted, {self.num_free} of {self.num_blocks} free: "
+                "wait for a request to finish, preempt one, or make the pool larger"
+            )
+""",
+                    "",
+                ),
+            ),
+        ),
+        Mistake(
+            "a negative count is left to the free list",
+            "It raises an `IndexError`. Whoever asks for -1 blocks has made a mistake: the "
+            "docstring promises a ValueError.",
+            edit=(
+                (
+                    """        if count < 0:
+            raise ValueError(f"cannot allocate {count} blocks; ask for 0 or more")
+""",
+                    "",
+                ),
+            ),
         ),
         Mistake(
             "the last free block is never given out",
@@ -307,6 +355,43 @@ POOL = Answers(
             code=_CHECKS_AS_IT_GOES,
         ),
         Mistake(
+            "a refusal comes when part of the list is counted down already",
+            "The blocks before the refused one have lost an owner. Check the whole list first, "
+            "then count.",
+            edit=(
+                (
+                    _WHOLE_LIST,
+                    """        ownerless = []
+        for block_id in block_ids:
+            if self.ref_count(block_id) == 0:
+                raise DoubleFree(f"block {block_id} is free")
+""",
+                ),
+            ),
+        ),
+        Mistake(
+            "a count may go below 0, and nobody says so",
+            "A block that is freed once too often is a fault of its caller, who must hear of it. "
+            "Look at the counts before you change them.",
+            edit=((_WHOLE_LIST, "        ownerless = []\n        for block_id in block_ids:\n"),),
+        ),
+        Mistake(
+            "every block of the list goes back, whether or not an owner is left",
+            "Only a block whose count has come down to 0 has no owner.",
+            edit=(
+                (
+                    "            if self._ref_counts[block_id] == 0:\n"
+                    "                ownerless.append(block_id)\n",
+                    "            ownerless.append(block_id)\n",
+                ),
+            ),
+        ),
+        Mistake(
+            "a double free is refused with another error",
+            "The docstring names it: DoubleFree.",
+            edit=(("raise DoubleFree(", "raise ValueError("),),
+        ),
+        Mistake(
             "each block of the list is checked on its own",
             "Listed twice with one owner, it passes both times and goes to -1. Count how often the "
             "list names it: `Counter(block_ids)`.",
@@ -340,6 +425,27 @@ POOL = Answers(
             "In Python -1 is the last entry of a list, so a wrong id quietly changes a right "
             "block. `ref_count` refuses it: ask it first.",
             code=_NO_BOUNDS,
+        ),
+        Mistake(
+            "`share` looks an id up in the list of counts as it is",
+            "In Python -1 is the last entry of a list: a wrong id quietly shares another block. "
+            "`self.ref_count` refuses it.",
+            edit=(
+                (
+                    "if self.ref_count(block_id) == 0:\n                raise ValueError",
+                    "if self._ref_counts[block_id] == 0:\n                raise ValueError",
+                ),
+            ),
+        ),
+        Mistake(
+            "`share` reads its ids twice, from something that can be read once",
+            "The second loop sees no id at all, and nothing is shared. Make a list of them first.",
+            code=a_pool(share=SHARE.replace("    block_ids = list(block_ids)\n", "")),
+        ),
+        Mistake(
+            "`free` reads its ids twice, from something that can be read once",
+            "The second loop sees no id at all, and nothing is freed. Make a list of them first.",
+            code=_FREE_READS_TWICE,
         ),
         Mistake(
             "the ids are read twice, from something that can be read once",
@@ -466,6 +572,11 @@ NEEDED = Answers(
             "the quotient is rounded to the nearest whole number",
             "One token in a block of 16 is 0.06 of it, and still needs all of it: round up.",
             edit=((_RETURN, "return round(num_tokens / block_size)"),),
+        ),
+        Mistake(
+            "3 is added, as if every block had 4 slots",
+            "Blocks have `block_size` slots. What must be added so that rounding down lands right?",
+            edit=((_RETURN, "return (num_tokens + 3) // block_size"),),
         ),
         Mistake(
             "the division is done in floating point",
@@ -596,6 +707,32 @@ SLOTS = Answers(
             "every token goes to its block's first slot",
             "Tokens of one block would overwrite each other. Add the row.",
             edit=((_SLOT, "slots.append(block_id * block_size)"),),
+        ),
+        Mistake(
+            "row and block have changed places in the sum",
+            "The block is multiplied: it is `block_size` slots long. The row is added.",
+            edit=((_SLOT, "slots.append(row * block_size + block_id)"),),
+        ),
+        Mistake(
+            "the whole position is added, and not its row",
+            "The block is found by the table already. Inside it only the row counts.",
+            edit=((_SLOT, "slots.append(block_id * block_size + position)"),),
+        ),
+        Mistake(
+            "block 0 is taken for none",
+            "0 is a block like any other. A block that was given back is -1.",
+            edit=(("if block_id < 0:", "if block_id <= 0:"),),
+        ),
+        Mistake(
+            "a table is refused as soon as one of its blocks was given back",
+            "Only a position *in* that block has no slot. The others have theirs.",
+            edit=(
+                (
+                    "    slots = []\n",
+                    "    slots = []\n    if min(block_ids) < 0:\n"
+                    "        raise ValueError(block_ids)\n",
+                ),
+            ),
         ),
         Mistake(
             "row and logical block have changed places",
@@ -740,14 +877,9 @@ CALLS = Answers(
         ),
         Mistake(
             "nothing is refused",
-            "The fault sits in the way out that returns False. Make the first call take it.",
+            "The fault sits in the way out that returns False. Make the first call take it: the "
+            "pool has room for 16 tokens, 4 a block.",
             code=_answer('[("A", 9), ("B", 4)]'),
-        ),
-        Mistake(
-            "the numbers are taken for blocks",
-            "The second number of a call is tokens, and a block holds 4 of them: 5 tokens fit in "
-            "two blocks.",
-            code=_answer('[("A", 5), ("B", 1)]'),
         ),
         Mistake(
             "the request that was refused asks again, for less",
@@ -823,6 +955,57 @@ GROWTH = Answers(
             code=_growth("""
             if num_tokens % block_size == 1:
                 if pool.num_free == 0:
+                    return False
+                table += pool.allocate(1)
+            return True
+            """),
+        ),
+        Mistake(
+            "all that is wanted is compared with what is free",
+            "The table holds some of it already. Compare what is missing.",
+            code=_growth("""
+            num_wanted = blocks_needed(num_tokens, block_size)
+            if num_wanted > pool.num_free:
+                return False
+            while len(table) < num_wanted:
+                table += pool.allocate(1)
+            return True
+            """),
+        ),
+        Mistake(
+            "a block is taken for each token",
+            "A block has room for `block_size` tokens: `blocks_needed` counts blocks.",
+            code=_growth("""
+            num_missing = num_tokens - len(table)
+            if num_missing > pool.num_free:
+                return False
+            if num_missing > 0:
+                table += pool.allocate(num_missing)
+            return True
+            """),
+        ),
+        Mistake(
+            "blocks that are given back again stay in the table",
+            "Their next owner writes into them, and this request reads that. Take them out of the "
+            "table, too.",
+            code=_growth("""
+            before = len(table)
+            while len(table) < blocks_needed(num_tokens, block_size):
+                if pool.num_free == 0:
+                    pool.free(table[before:])
+                    return False
+                table += pool.allocate(1)
+            return True
+            """),
+        ),
+        Mistake(
+            "the table forgets blocks that it never gave back",
+            "Nobody knows them any more, and the pool has lost them. Free them, too.",
+            code=_growth("""
+            before = len(table)
+            while len(table) < blocks_needed(num_tokens, block_size):
+                if pool.num_free == 0:
+                    del table[before:]
                     return False
                 table += pool.allocate(1)
             return True
@@ -931,8 +1114,7 @@ GROWTH = Answers(
     alternatives=(
         Alternative(
             "the pool refuses all of it at once",
-            code="from course.engine.block_pool import OutOfBlocks\n\n\n"
-            + _growth("""
+            code=_growth("""
             num_missing = blocks_needed(num_tokens, block_size) - len(table)
             try:
                 table.extend(pool.allocate(max(0, num_missing)))
@@ -1030,6 +1212,33 @@ FIND_FAULT = Answers(
             code=_finder(_ONE_TABLE, _LENGTH, _TWICE, _EXISTS, _COUNTS, _FREE_IFF),
         ),
         Mistake(
+            "nothing is ever found",
+            "A right pool passes, and a broken one as well. Begin with the walk over all blocks.",
+            code=_finder(),
+        ),
+        Mistake(
+            "there is a sentence for a right pool, too",
+            "None says that nothing is wrong. Whoever calls this asks `is None`.",
+            code=_finder(_LENGTH, _TWICE, _EXISTS, _COUNTS, _FREE_IFF, 'return "all is well"'),
+        ),
+        Mistake(
+            "the free list is not looked at",
+            "A block can be right in the counts and missing there, or stand there twice, or be "
+            "free too early.",
+            code=_finder(_COUNTS),
+        ),
+        Mistake(
+            "nobody looks for ids outside the pool",
+            "The walk over all blocks never meets them. Look at the ids in the tables as well.",
+            code=_finder(_LENGTH, _TWICE, _COUNTS, _FREE_IFF),
+        ),
+        Mistake(
+            "counts are not held against the tables",
+            "How many owners a block has stands in the tables. Pool and counts can agree with "
+            "each other and be wrong about that.",
+            code=_finder(_LENGTH, _TWICE, _EXISTS, _FREE_IFF),
+        ),
+        Mistake(
             "only the numbers are added up",
             "Free and used blocks may add up to the pool while the wrong ones are in each: look at "
             "every block.",
@@ -1055,6 +1264,22 @@ FIND_FAULT = Answers(
                     return "num_free is too small"
                 """,
             ),
+        ),
+        Mistake(
+            "nobody asks whether a block is in the free list twice",
+            "Freed twice, it stands there twice, and two requests will get it. `in` does not see "
+            "that: compare the length of the list with that of its set.",
+            code=_finder(_LENGTH, _EXISTS, _COUNTS, _FREE_IFF),
+        ),
+        Mistake(
+            "blocks in the free list are not asked whether they have an owner",
+            "A block that is free too early will be given to a second request.",
+            code=_finder(_LENGTH, _TWICE, _EXISTS, _COUNTS, _FREE_IFF.replace(") != (", ") > (")),
+        ),
+        Mistake(
+            "blocks without an owner are not looked for in the free list",
+            "In no table and not free: such a block is lost for ever.",
+            code=_finder(_LENGTH, _TWICE, _EXISTS, _COUNTS, _FREE_IFF.replace(") != (", ") < (")),
         ),
         Mistake(
             "`num_free` is believed",

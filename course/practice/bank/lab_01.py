@@ -147,6 +147,7 @@ PER_TOKEN = Exercise(
                 {"shape": SMALL, "bytes_per_value": 4},
                 {"shape": "Llama-2-7B", "bytes_per_value": 1},
                 {"shape": LATENT, "bytes_per_value": 0.5},
+                {"shape": {**LATENT, "kv_lora_rank": 6}, "bytes_per_value": 0.5},
             ),
             make=lambda random: {
                 "shape": random.choice([_heads, _mla])(random),
@@ -385,8 +386,7 @@ def _attention_probe(
         drive,
         examples=examples,
         make=make,
-        place=_place_head,
-        **{"describe": _describe_attention, **more},
+        **{"describe": _describe_attention, "place": _place_head, **more},
     )
 
 
@@ -461,6 +461,7 @@ ATTENTION = Exercise(
             _random_attention,
             _attention(4, 2, 4, 3, 3),
             cases=2,
+            place=lambda parting, inputs: str(parting.path[0]) if parting.path else "",
         ),
     ),
 )
@@ -598,6 +599,15 @@ def _place_position(parting: Parting, inputs: Inputs) -> str:
     return f"token {parting.path[-1]} of those put through the model, counted from 0"
 
 
+def _place_talk(parting: Parting, inputs: Inputs) -> str:
+    if len(parting.path) < 2:
+        return (
+            "the last answer" if parting.path == ("tokens",) else "the positions of the last turn"
+        )
+    what = "the last answer" if parting.path[0] == "tokens" else "those put in for it"
+    return f"token {parting.path[1]} of {what}, counted from 0"
+
+
 SKY = [84, 101, 108, 108, 32, 109, 101]  # A's prompt has seven tokens as well
 
 GENERATE = Exercise(
@@ -659,6 +669,7 @@ GENERATE = Exercise(
             make=_two_turns,
             cases=3,
             describe=_describe_turns,
+            place=_place_talk,
             seconds=10.0,
         ),
         Probe(

@@ -179,6 +179,7 @@ SLABS = Exercise(
             "who holds a slab gets no second one",
             _again,
             _slabs(64, 32, "+A", "+A", "+B"),
+            _slabs(64, 32, "+A", "+B", "+A"),
             cases=3,
         ),
         _slab_probe(
@@ -558,6 +559,8 @@ def _lengths(random: Random, metric: str, long_ones: bool = False) -> Inputs:
     if long_ones:
         for _ in range(random.randint(1, 3)):
             long = [random.randint(1, limit), limit + random.randint(0, 50)]
+            if random.random() < 0.3:
+                long.reverse()
             pairs.insert(random.randrange(len(pairs)), long)
     return {"lengths": pairs, "max_model_len": limit, "metric": metric}
 
@@ -583,6 +586,7 @@ def _metric_probe(behaviour: str, metric: str, *examples: list) -> Probe:
 
 
 ABC = [[7, 21], [3, 24], [6, 2]]
+ALONE = [[7, 21], [40, 3], [20, 13]]  # one is too long by its prompt alone
 WITH_LONG = [[7, 21], [20, 13], [3, 24], [6, 26], [6, 2]]
 
 EMPTINESS = Exercise(
@@ -604,7 +608,9 @@ EMPTINESS = Exercise(
         "by the limit, and taken from 1.",
     ),
     probes=(
-        _metric_probe("the share of requests that are turned away", "dropped", WITH_LONG, ABC),
+        _metric_probe(
+            "the share of requests that are turned away", "dropped", WITH_LONG, ABC, ALONE
+        ),
         _metric_probe("when it ends, each request once", "at_finish", ABC, [[1, 31]], WITH_LONG),
         _metric_probe("over its life, each request once", "per_request", ABC, [[6, 2]], WITH_LONG),
         _metric_probe("over its life, each step once", "per_step", ABC, [[6, 2]], WITH_LONG),
@@ -621,8 +627,10 @@ def _queue(answer: Any) -> list[tuple[str, int]]:
     if type(answer) is not list or not answer:
         raise Unusable("failing_queue is a list of requests: [(name, total tokens), ...]")
     for entry in answer:
-        if type(entry) not in (tuple, list) or len(entry) != 2:
+        if type(entry) in (tuple, list) and len(entry) > 2:
             raise Unusable('an entry has two parts, a name and a total: ("A", 28)')
+        if type(entry) not in (tuple, list) or len(entry) != 2:
+            raise Unusable(f'{entry!r} is no request; write it as (name, total): ("A", 28)')
         if type(entry[0]) is not str or type(entry[1]) is not int or entry[1] < 1:
             raise Unusable(f'{entry!r} is no request; write it as (name, total): ("A", 28)')
     if len({name for name, _ in answer}) < len(answer):

@@ -21,7 +21,7 @@ from course.practice.guard import Unusable, attempt
 def play_arena(arena_class: Any, inputs: Inputs) -> list[dict[str, Any]]:
     """Operations: ["allocate", name, size], ["free", name]; a number in place of a name is an
     offset as it stands. A name that was refused is not freed."""
-    arena = arena_class(inputs["size"])
+    arena = arena_class(inputs["size"], *([inputs["fit"]] if "fit" in inputs else []))
     offsets: dict[str, Any] = {}
     log: list[dict[str, Any]] = []
     for action, who, *rest in inputs["operations"]:
@@ -57,7 +57,7 @@ def _operation(operation: list) -> str:
 
 
 def _describe_arena(inputs: Inputs) -> str:
-    told = [f"{inputs['size']} slots"]
+    told = [f"{inputs['size']} slots" + (f", {inputs['fit']} fit" if "fit" in inputs else "")]
     for action, group in groupby(inputs["operations"], key=lambda operation: operation[0]):
         words = [f"{who} {rest[0]}" if rest else str(who) for _, who, *rest in group]
         told.append(f"{action} {', '.join(words)}")
@@ -90,6 +90,10 @@ def _apart(random: Random) -> Inputs:
     wanted = [random.randint(1, max(sizes[name] for name in gone)) for _ in range(3)]
     calls += [["allocate", name, s] for name, s in zip("XYZ", wanted, strict=True)]
     return {"size": size, "operations": calls}
+
+
+def _best(random: Random) -> Inputs:
+    return {**_apart(random), "fit": "best"}
 
 
 def _exact(random: Random) -> Inputs:
@@ -234,6 +238,12 @@ ARENA = Exercise(
             _apart,
             _arena(64, "v 5", "A 28", "w 4", "B 27", "-w", "-v", "C 3"),
             _arena(14, "p 4", "q 1", "r 6", "s 1", "t 2", "-p", "-r", "-t", "x 2"),
+        ),
+        _arena_probe(
+            "with best fit it is the shortest that is long enough",
+            _best,
+            {**_arena(64, *DAY, "C 4"), "fit": "best"},
+            cases=4,
         ),
         _arena_probe(
             "holes stand in address order, whoever leaves first",

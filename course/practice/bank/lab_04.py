@@ -515,7 +515,11 @@ SLOTS = Exercise(
         Probe(
             "a table that is not in order",
             _call_slots,
-            examples=(_table([7, 1, 3], [4, 5, 6, 7, 8], 4), _table([7, 1, 3], [0, 6, 7, 8], 4)),
+            examples=(
+                _table([7, 1, 3], [4, 5, 6, 7, 8], 4),
+                _table([7, 1, 3], [0, 6, 7, 8], 4),
+                _table([7, 0, 3], [3, 4, 8], 4),
+            ),
             make=_random_table,
             cases=20,
             describe=_describe_table,
@@ -610,16 +614,24 @@ def _granted(calls: list[tuple[str, int]], keeps_part: bool) -> list[bool]:
 
 def _right_grants(answer: Any, inputs: Inputs) -> str:
     calls = _calls(answer)
-    if _granted(calls, keeps_part=False)[-1]:
+    *before, last = _granted(calls, keeps_part=False)
+    if last:
         return "the last call is granted"
-    return f"the last call, {calls[-1]}, is refused: there are too few blocks for it in any case"
+    if not before:
+        return "the only call is refused, and rightly: there is no room"
+    if all(before):
+        return "the last call is refused, and rightly: the calls before it got what they asked for"
+    return "the last call is refused, and rightly: it asks for more than is free"
 
 
 def _faulty_refuses(answer: Any, inputs: Inputs) -> str:
     calls = _calls(answer)
-    if not _granted(calls, keeps_part=True)[-1]:
+    *before, last = _granted(calls, keeps_part=True)
+    if not last:
         return "the last call is refused"
-    return f"the last call, {calls[-1]}, is granted: the fault does not show"
+    if all(before):
+        return "every call is granted: the fault does not show"
+    return "the last call is granted, after one that was refused: the fault does not show"
 
 
 def _is_short(answer: Any, inputs: Inputs) -> str:
@@ -761,6 +773,7 @@ GROWTH = Exercise(
     difficulty=2,
     piece=False,
     lines=5,
+    offers=("OutOfBlocks",),
     trials="random sequences of calls",
     hints=(
         "How many blocks are missing can be known before the first one is taken.",
