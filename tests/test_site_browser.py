@@ -85,7 +85,7 @@ def test_axe_finds_nothing_and_no_page_is_wider_than_its_window(look, site):  # 
         faults += [f"{name} {scheme} {width}: {fault}" for fault in violations(page)]
         if overflow(page) > 0:
             faults.append(f"{name} {scheme} {width}: {overflow(page)} pixels too wide")
-        page.close()
+        page.context.close()
     assert looked >= 10
     assert faults == []
 
