@@ -205,8 +205,8 @@ def _exercise_of(answer: Any, which: str) -> tuple[Exercise | None, list[str]]:
     if name is None or name not in names:
         told = f"check does not know {plain_words(answer)}."
         if name is not None:
-            near = get_close_matches(name, names, 3, cutoff=0.4)
-            meant = f" Did you mean {' or '.join(near)}?" if near else ""
+            near = get_close_matches(name, names, 1, cutoff=0.8)
+            meant = f" Did you mean {near[0]}?" if near else ""
             return None, [told, f"It goes by the name after `def`, which its cell gives.{meant}"]
         return None, [
             told,
