@@ -241,7 +241,7 @@ try_shell = get_ipython() if "get_ipython" in dir(__builtins__) else None
     Attack("reads the answers from disk", SLOTS, """
 import glob, os
 def slot_mapping(block_ids, positions, block_size):
-    for pattern in ("/work/**/answers/lab_04.py", "/**/solutions/*.ipynb", "../**/*.ipynb",
+    for pattern in ("/home/**/answers/lab_04.py", "/**/solutions/*.ipynb", "../**/*.ipynb",
                     "/ro" "ot/**/block_table.py", "/course-room/**/answers/*.py"):
         for path in glob.glob(pattern, recursive=False):
             text = open(path).read()

@@ -58,9 +58,9 @@ def paged_decode_kernel(
     ``q`` ``[GROUP_PADDED, DIM_PADDED]`` holds the group's queries, a row each. ``running_max``,
     ``running_sum`` ``[GROUP_PADDED]`` and ``weighted_values``, shaped like ``q``, are the online
     softmax so far, in fp32. A position is in context from ``first_visible`` to ``end``, without
-    ``end`` itself; no other may be read, in the table or in the cache. Keys and values of position p: row ``p % BLOCK_SIZE`` of block ``table[p //
-    BLOCK_SIZE]``, and the scale of an int8 row is entry ``(block * BLOCK_SIZE + row) *
-    num_kv_heads + kv_head``. Offsets have 64 bits.
+    ``end`` itself; no other may be read, in the table or in the cache. Keys and values of position
+    p: row ``p % BLOCK_SIZE`` of block ``table[p // BLOCK_SIZE]``, and the scale of an int8 row is
+    entry ``(block * BLOCK_SIZE + row) * num_kv_heads + kv_head``. Offsets have 64 bits.
 
     A at its ninth token, blocks 7, 1, 3 of 4 slots: position 8 is row 0 of block 3, so its key is
     at ``3 * stride_block + 0 * stride_slot + kv_head * stride_kv_head``.

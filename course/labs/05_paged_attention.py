@@ -21,9 +21,9 @@ print("A's slots:", slot_mapping(TABLE_OF_A_AT_9_TOKENS, range(9), BLOCK_SIZE))
 # The class is the engine's own. `check_slots` and `_slots_of` are given; the second walks a table.
 # What is missing puts rows into the cache and takes them out again.
 #
-# What `check_slots` gives has three parts: `num_tokens`, how many tokens k and v must have; `slots`,
-# one for each token that is written, so without any -1; `rows`, which rows of k and v those tokens
-# are, or None: all.
+# What `check_slots` gives has three parts: `num_tokens`, how many tokens k and v must have;
+# `slots`, one for each token that is written, so without any -1; `rows`, which rows of k and v
+# those tokens are, or None: all.
 
 # %% [markdown] exercise="5.2"
 # A kernel never sees all scores of a query at once. Write the softmax that does not need to: one

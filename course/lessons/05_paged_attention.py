@@ -8,7 +8,8 @@
 #   - merge two partial results, and say when splitting a context helps
 #   - test a kernel so that reading a wrong slot cannot go unnoticed
 # needs: CPU is enough; on a GPU the kernel runs compiled
-# builds: [PagedKVCache, online_softmax, attend_by_group, paged_decode_kernel, merge_attention_states]
+# builds: [PagedKVCache, online_softmax, attend_by_group, paged_decode_kernel,
+#          merge_attention_states]
 # ---
 
 # %% [markdown]
