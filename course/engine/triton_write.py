@@ -65,5 +65,5 @@ def write_to_slots(keys, values, k, v, slots) -> None:
             HEAD_DIM=head_dim,
             ROW=row,
             ROW_PADDED=padded,
-            num_warps=warps_of(padded),
+            **{"num_warps": warps_of(int(padded))},
         )
