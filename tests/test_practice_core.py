@@ -693,3 +693,30 @@ def test_the_compiler_says_what_it_does_not_take(monkeypatch):
     assert say() == "the compiler takes it"
     with pytest.raises(guard.Unusable, match="Break"):
         say("running_max = new_max", "break")
+
+
+def test_a_limit_off_the_main_thread_leaves_the_interpreter_as_it_was():
+    """In a process of its own: where it does not, the traced call below never comes back."""
+    script = (
+        "import faulthandler, sys, threading, time\n"
+        "faulthandler.dump_traceback_later(60, exit=True)\n"
+        "from course.practice import guard\n"
+        "def endless():\n"
+        "    while True: pass\n"
+        "def work():\n"
+        "    for call, seconds in ((int, 5.0), (endless, 0.2), (int, 5.0)):\n"
+        "        print(guard.call(call, seconds)[0])\n"
+        "    sys.settrace(lambda *a: None)\n"
+        "    int(); (lambda: 1)()\n"
+        "    sys.settrace(None)\n"
+        "    print('traced')\n"
+        "thread = threading.Thread(target=work); thread.start(); thread.join()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "{'value'",
+        "{'timeout'",
+        "{'value'",
+        "traced",
+    ]
