@@ -50,7 +50,11 @@ class Ours:
 
 
 class Transformers:
-    """`generate` of the transformers library, on the same weights. One length a batch."""
+    """`generate` of the transformers library, on the same weights: static batches.
+
+    Prompts of different lengths are padded on the left, and a batch runs until its longest answer
+    is there: what a static batch costs.
+    """
 
     def __init__(self, path: str, dtype: str):
         import torch
@@ -62,25 +66,34 @@ class Transformers:
         self.version = {"transformers": transformers.__version__, "torch": torch.__version__}
 
     def run(self, case: dict) -> list[list[int]]:
-        import torch
-
-        prompts, max_tokens, n = case["prompts"], case["max_tokens"], case["num_samples"]
         if case["pool_tokens"]:
             raise NotImplementedError("generate has no pool of memory to limit")
-        if len({len(p) for p in prompts}) > 1 or len(set(max_tokens)) > 1:
-            raise NotImplementedError("generate serves one length of prompt and output a batch")
-        ids = torch.tensor(prompts)
+        outputs = []
+        for at in range(0, len(case["prompts"]), MOST_AT_ONCE):
+            batch = slice(at, at + MOST_AT_ONCE)
+            outputs += self._batch(case["prompts"][batch], case["max_tokens"][batch], case)
+        return outputs
+
+    def _batch(self, prompts: list, max_tokens: list, case: dict) -> list[list[int]]:
+        import torch
+
+        n, width, longest = case["num_samples"], max(map(len, prompts)), max(max_tokens)
+        ids, mask = torch.zeros(2, len(prompts), width, dtype=torch.int64)
+        for row, prompt in enumerate(prompts):
+            ids[row, width - len(prompt) :] = torch.tensor(prompt)
+            mask[row, width - len(prompt) :] = 1
         with torch.inference_mode():
             out = self.model.generate(
                 ids,
-                attention_mask=torch.ones_like(ids),
-                min_new_tokens=max_tokens[0],
-                max_new_tokens=max_tokens[0],
+                attention_mask=mask,
+                min_new_tokens=longest,
+                max_new_tokens=longest,
                 do_sample=n > 1,
                 num_return_sequences=n,
                 pad_token_id=0,
             )
-        return out[:, ids.shape[1] :].tolist()
+        counts = [count for count in max_tokens for _ in range(n)]
+        return [row[:k] for row, k in zip(out[:, width:].tolist(), counts, strict=True)]
 
 
 class VLLM:

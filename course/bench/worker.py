@@ -29,14 +29,11 @@ def main() -> None:
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
-    def warm_up_threads() -> None:
-        if args.engine != "llama.cpp":
+    try:
+        if args.engine != "llama.cpp":  # its environment has no PyTorch
             import torch
 
             torch.set_num_threads(args.threads)
-
-    try:
-        warm_up_threads()
         started = time.perf_counter()
         engine = ENGINES[args.engine](args.model, args.dtype)
         say(loaded=time.perf_counter() - started, version=engine.version)

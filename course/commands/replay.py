@@ -170,7 +170,8 @@ def on_peer(engine, requests, model, dtype, seed, kv_cache_mib, scale, say) -> d
         "replay",
         prompts,
         tuple(r.output_tokens for r in requests),
-        pool_tokens=kv_cache_mib * 2**20 // per_token,
+        # `generate` takes what memory it needs.
+        pool_tokens=None if engine == "transformers" else kv_cache_mib * 2**20 // per_token,
     )
     worker = start(engine, str(path), dtype, os.cpu_count() or 1, say)
     try:
