@@ -121,7 +121,7 @@ class VLLM:
             dtype=self.dtype,
             enforce_eager=self.eager,
             skip_tokenizer_init=True,
-            max_model_len=LONGEST,
+            max_model_len=min(LONGEST, pool_tokens or LONGEST),  # it refuses a shorter pool
             max_num_seqs=MOST_AT_ONCE,
             max_num_batched_tokens=LONGEST,  # its least, for this longest request
             block_size=2 * BLOCK_SIZE,  # the least that its attention for CPUs takes
