@@ -209,7 +209,7 @@ def test_a_kernel_that_is_killed_while_it_saves(engine):
     assert engine.journal()[-1]["key"] == "after"
     began = time.monotonic()
     assert engine.save(NEEDED, RIGHT_GUARDED, FACTS)
-    assert time.monotonic() - began < 4.5  # a lock left behind would cost 5 was left behind
+    assert time.monotonic() - began < 4.5  # a lock left behind would cost 5
 
 
 def test_a_torn_or_strange_journal_is_read_as_far_as_it_goes(engine):
