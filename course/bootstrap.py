@@ -37,10 +37,14 @@ from course.pins import (
 OLDEST, NEWEST = (3, 11), (3, 13)
 FIRST_NOTEBOOK = "notebooks/00_start_here.ipynb"
 # Settings files of JupyterLab, below an environment's folder.
-NO_NEWS = {
-    # It asks about news at its first start unless this is decided for it.
+LAB_DEFAULTS = {
     "share/jupyter/lab/settings/overrides.json": {
-        "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}
+        # It asks about news at its first start unless this is decided for it.
+        "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
+        # Links to the glossary and other pages of docs/ lead to something to read, not to edit.
+        "@jupyterlab/docmanager-extension:plugin": {
+            "defaultViewers": {"markdown": "Markdown Preview"}
+        },
     }
 }
 NO_NBGRADER = {
@@ -346,7 +350,7 @@ class Setup:
                 self.step("environment", self.make_environment)
                 self.step("packages", self.install_packages)
                 self.step("model", self.fetch_model)
-                settings = {**NO_NEWS, **NO_NBGRADER}
+                settings = {**LAB_DEFAULTS, **NO_NBGRADER}
                 self.step("settings", lambda: write_settings(self.venv, settings))
         except PermissionError as error:
             raise SetupError(
@@ -594,6 +598,10 @@ def lab_command(python: Path, root: Path, extra: list[str]) -> list[str]:
     """How JupyterLab is started here."""
     # WARN keeps the address on the screen and dozens of lines about extensions off it.
     command = [str(python), "-m", "jupyterlab", "--log-level=WARN", f"--ServerApp.root_dir={root}"]
+    if os.name == "posix":
+        # Named, it is no login shell: /etc/profile would take .venv out of PATH again.
+        shell = os.environ.get("SHELL") or shutil.which("bash") or "/bin/sh"
+        command.append(f"--ServerApp.terminado_settings=shell_command={shell}")
     if (root / FIRST_NOTEBOOK).exists():
         command.append(f"--LabApp.default_url=/lab/tree/{FIRST_NOTEBOOK}")
     else:
@@ -612,8 +620,10 @@ def start(command: list[str], root: Path) -> int:
     """Become ``command``, so that Ctrl-C and the exit status are its own."""
     sys.stdout.flush()
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "PYTHONPATH")}
-    # A terminal opened in JupyterLab finds the course's Python first, not the machine's.
-    env["PATH"] = os.pathsep.join([os.path.dirname(command[0]), env.get("PATH", os.defpath)])
+    # As if .venv were active: a terminal opened in JupyterLab finds `course` and its Python.
+    scripts = os.path.dirname(command[0])
+    env["PATH"] = os.pathsep.join([scripts, env.get("PATH", os.defpath)])
+    env["VIRTUAL_ENV"] = os.path.dirname(scripts)
     if os.name == "posix":
         os.chdir(root)
         os.execve(command[0], command, env)
@@ -667,7 +677,7 @@ def finish(root: Path) -> None:
     setup.venv = Path(sys.prefix)
     setup.log.parent.mkdir(exist_ok=True)
     setup.step("model", setup.fetch_model)
-    setup.step("settings", lambda: write_settings(setup.venv, NO_NEWS))
+    setup.step("settings", lambda: write_settings(setup.venv, LAB_DEFAULTS))
 
 
 # What a target of the Makefile runs once everything is set up.
