@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 import torch
 
-from course.practice import feedback, guard, registry
+from course.practice import feedback, guard, nursery, registry
 from course.practice.apart import match_apart, outcomes_apart, run_apart
 from course.practice.checks import check, check_only, examine, see_mistake
 from course.practice.compare import Tolerance, compare
 from course.practice.exercise import Exercise, Mistake, Probe
 from course.practice.plain import array_of, is_plain, plain, words
 from course.practice.run import Case, expected, make_cases, outcomes, unplain
-from course.practice.source import definitions, free_names, load, same_code
+from course.practice.source import definitions, free_names, load, same_code, variant_text
+from course.practice.source import reference_text as source_of_reference
 from course.practice.verdict import HOLDS, NOT_RUN, judge
 
 # ---- plain data ---------------------------------------------------------------------------------
@@ -474,6 +475,12 @@ def needed():
     return exercise, cases
 
 
+@pytest.fixture(params=["a nursery", "no nursery"])
+def both_ways(request, monkeypatch):
+    if request.param == "no nursery":
+        monkeypatch.setattr("course.practice.apart.open_job", lambda kind, job: None)
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "says"),
     [
@@ -485,7 +492,7 @@ def needed():
         ("", "unusable", "text"),
     ],
 )
-def test_a_process_apart(needed, text, kind, says):
+def test_a_process_apart(needed, both_ways, text, kind, says):
     exercise, cases = needed
     found = run_apart(exercise, cases, text)
     assert len(found) == 2
@@ -500,7 +507,69 @@ def test_an_endless_loop_apart(needed):
     assert found[0]["timeout"] == 3.0
 
 
-def test_many_answers_in_one_process(needed):
+needs_nurseries = pytest.mark.skipif(
+    not nursery.is_possible(), reason="nurseries are for Linux without a GPU"
+)
+
+
+@needs_nurseries
+def test_a_kernels_check_imports_once(monkeypatch):
+    """What takes seconds is the import of PyTorch and Triton: a second check starts no process,
+    nor does looking for the mistake after a wrong answer."""
+    pytest.importorskip("triton")
+    exercise = registry.find("5.4")
+    wrong = variant_text(exercise, exercise.answers.mistakes[0])
+    answer = load(exercise, wrong)
+    verdict = examine(exercise, answer, wrong, seed=1)
+    assert verdict.mistake is exercise.answers.mistakes[0]
+
+    def start(*args, **kwargs):
+        raise AssertionError(f"a process was started: {args}")
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    for text in (wrong, source_of_reference(exercise)):
+        assert examine(exercise, load(exercise, text), text, seed=2).passed is (text != wrong)
+
+
+@needs_nurseries
+def test_a_nursery_that_ended_is_started_again(needed):
+    exercise, cases = needed
+    run_apart(exercise, cases, RIGHT)
+    nursery._nurseries[nursery.WORKERS][1].shutdown(2)
+    assert "value" in run_apart(exercise, cases, RIGHT)[0]
+
+
+@needs_nurseries
+def test_nobody_is_left_when_the_notebook_is_gone():
+    """Neither the nursery nor a child in a loop that no limit reaches."""
+    script = (
+        "import os, sys\n"
+        "from course.practice import nursery, registry\n"
+        "text = 'import signal, time\\nsignal.pthread_sigmask(0, range(1, 32))\\ntime.sleep(999)'\n"
+        "job = nursery.open_job('workers', {'exercise': '4.2', 'cases': [], 'texts': [text]})\n"
+        "print(job.readline().strip(), flush=True)\n"
+        "print(job._pid, os.getsid(job._pid), flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    ready, numbers = done.stdout.splitlines()
+    assert "ready" in ready, done.stderr
+    left = list(map(int, numbers.split()))
+    end = time.monotonic() + 30
+    while left and time.monotonic() < end:
+        left = [pid for pid in left if _is_running(pid)]
+        time.sleep(0.05)
+    assert not left
+
+
+def _is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_many_answers_in_one_process(needed, both_ways):
     exercise, cases = needed
     wanted = [{"value": 2}, {"value": 1}]
     pairs = list(zip(cases, wanted, strict=True))
@@ -689,6 +758,10 @@ def test_the_compiler_says_what_it_does_not_take(monkeypatch):
     def no_process():
         raise PermissionError
 
+    monkeypatch.setattr(compiles, "open_job", lambda kind, job: None)
+    assert say() == "the compiler takes it"
+    compiles._process().kill()
+    compiles._process.cache_clear()
     monkeypatch.setattr(compiles, "_process", no_process)  # as in a grader's sandbox
     assert say() == "the compiler takes it"
     with pytest.raises(guard.Unusable, match="Break"):

@@ -1,9 +1,9 @@
 """Risky probes in a process of their own: what crashes there leaves the kernel alone.
 
-``python -m course.practice.apart`` is the worker: it reads one JSON object from its standard input
-(exercise, texts of answers, cases) and writes one JSON line for each outcome to its standard
-output; with the outcomes of another answer in the object, one line for each text: how far it
-agrees with them.
+A worker is forked by a nursery (nursery.py) or, where there is none, ``python -m
+course.practice.apart``: it reads one JSON object (exercise, texts of answers, cases) and writes one
+JSON line for each outcome; with the outcomes of another answer in the object, one line for each
+text: how far it agrees with them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from course.practice.exercise import Exercise
 from course.practice.guard import CROWDED
+from course.practice.nursery import WORKERS, Job, open_job
 from course.practice.run import Case, Outcome, loaded, missing, one
 
 START = 60.0  # s that importing torch and Triton may take
@@ -40,24 +43,36 @@ def run_apart(exercise: Exercise, cases: list[Case], text: str) -> list[Outcome]
 
 
 def match_apart(
-    exercise: Exercise, texts: list[str], pairs: list[tuple[Case, Outcome]]
+    exercise: Exercise,
+    texts: list[str],
+    pairs: list[tuple[Case, Outcome]],
+    first: bool = False,
 ) -> list[int]:
     """For each text: in how many of these cases, from the first on, it gives these outcomes.
 
-    One process for all of them; a text that ends it, or is too slow, agrees in none.
+    A text that ends its process, or is too slow, agrees in none. first: it is enough to know the
+    first text that agrees in all; those after it need not be tried, and then agree in none.
     """
     job = {
         "exercise": exercise.key,
         "cases": [[case.probe.behaviour, case.inputs] for case, _ in pairs],
         "outcomes": [outcome for _, outcome in pairs],
+        "first": first,
     }
     limit = sum(_limit(case) for case, _ in pairs)
-    found: list[int] = []
-    while len(found) < len(texts):
-        left = texts[len(found) :]
-        lines = _talk({**job, "texts": left}, [START] + [limit] * len(left))
-        found += [line.get("agreed", 0) for line in lines] or [0]
-    return found
+
+    def match(texts: list[str]) -> list[int]:
+        found: list[int] = []
+        while len(found) < len(texts):
+            left = texts[len(found) :]
+            lines = _talk({**job, "texts": left}, [START] + [limit] * len(left))
+            found += [line.get("agreed", 0) for line in lines] or [0]
+        return found
+
+    half = -(-len(texts) // 2)  # two at a time
+    with ThreadPoolExecutor(1) as beside:
+        later = beside.submit(match, texts[half:])
+        return match(texts[:half]) + later.result()
 
 
 def outcomes_apart(exercise: Exercise, cases: list[Case], texts: list[str]) -> list[list[Outcome]]:
@@ -93,60 +108,80 @@ def _limit(case: Case) -> float:
     return case.probe.seconds * CROWDED + SLACK
 
 
+class _Process:
+    """A worker of its own, started from nothing: where there is no nursery."""
+
+    def __init__(self, job: dict[str, Any]):
+        env = dict(os.environ)
+        if missing("cuda"):
+            env["TRITON_INTERPRET"] = "1"
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "course.practice.apart"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=env | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            text=True,
+            encoding="utf-8",
+        )
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(job))
+            self._process.stdin.close()
+
+    def readline(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def status(self) -> int | None:
+        try:
+            return self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def close(self) -> None:
+        assert self._process.stdout is not None
+        self._process.kill()
+        self._process.wait()
+        self._process.stdout.close()
+
+
 def _talk(job: dict[str, Any], limits: list[float]) -> list[Outcome]:
-    """Start a worker; its answers after the first, each awaited for so many seconds."""
-    env = dict(os.environ)
-    if missing("cuda"):
-        env["TRITON_INTERPRET"] = "1"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "course.practice.apart"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=env | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        text=True,
-        encoding="utf-8",
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
+    """What a worker answers after its first line; each line is awaited for so many seconds."""
+    worker = open_job(WORKERS, job) or _Process(job)
     results: list[Outcome] = []
     try:
-        process.stdin.write(json.dumps(job))
-        process.stdin.close()
         for number, limit in enumerate(limits):
-            line = _read_line(process, limit)
+            line = _read_line(worker, limit)
             if line is None:
                 results.append({"timeout": limit})
                 return results
             if not line.endswith("\n"):
-                results.append({"died": _how(process)})
+                results.append({"died": _how(worker)})
                 return results
             if number:  # the first says that it is ready
                 results.append(json.loads(line))
         return results
-    except BrokenPipeError:
-        return [{"died": _how(process)}]
     finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+        worker.close()
 
 
-def _read_line(process: subprocess.Popen[str], seconds: float) -> str | None:
+def _read_line(worker: Job | _Process, seconds: float) -> str | None:
     """One line; a piece of one when the process ended; None when the time is up."""
-    assert process.stdout is not None
-    timer = threading.Timer(seconds, process.kill)
+    timer = threading.Timer(seconds, worker.kill)
     timer.start()
-    line = process.stdout.readline()
+    line = worker.readline()
     late = not timer.is_alive()
     timer.cancel()
     return None if late and not line.endswith("\n") else line
 
 
-def _how(process: subprocess.Popen[str]) -> str:
-    try:
-        code = process.wait(timeout=5)
-    except subprocess.TimeoutExpired:
+def _how(worker: Job | _Process) -> str:
+    code = worker.status()
+    if code is None:
         return "its process went silent"
     if code < 0:
         import signal
@@ -155,15 +190,21 @@ def _how(process: subprocess.Popen[str]) -> str:
     return f"its process left with exit status {code}"
 
 
-def main() -> None:
-    job: dict[str, Any] = json.load(sys.stdin)
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # prints from C go nowhere
+def warm() -> None:
+    """Import what jobs need, before there is one."""
+    from course.practice import registry, verdict  # noqa: F401
 
-    def say(outcome: Outcome) -> None:
-        out.write(json.dumps(outcome) + "\n")
-        out.flush()
+    registry.every()
+    with contextlib.suppress(ImportError):
+        import torch  # noqa: F401
+        import triton.language  # noqa: F401
 
+        from course.engine import triton_decode  # noqa: F401
+        from course.practice import compiles  # noqa: F401
+
+
+def do(job: dict[str, Any], say: Callable[[Outcome], None]) -> None:
+    """A worker's work."""
     from course.practice.registry import find
     from course.practice.verdict import num_agreeing
 
@@ -178,14 +219,32 @@ def main() -> None:
         if "triton" in needs:
             import triton.language  # noqa: F401
     say({"ready": True})
+    found = False
     for text in job["texts"]:
+        if found and job["first"]:
+            say({"agreed": 0})
+            continue
         answer, failure = loaded(exercise, text, START)
         if "outcomes" in job:
             pairs = list(zip(cases, job["outcomes"], strict=True))
-            say({"agreed": 0 if failure else num_agreeing(answer, pairs)})
+            agreed = 0 if failure else num_agreeing(answer, pairs)
+            found = agreed == len(pairs)
+            say({"agreed": agreed})
             continue
         for case in cases:
             say(failure or one(case, answer)[0])
+
+
+def main() -> None:
+    job: dict[str, Any] = json.load(sys.stdin)
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # prints from C go nowhere
+
+    def say(outcome: Outcome) -> None:
+        out.write(json.dumps(outcome) + "\n")
+        out.flush()
+
+    do(job, say)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Whether Triton's compiler takes a kernel: ``python -m course.practice.compiles``.
 
 The interpreter takes things that the compiler refuses, so a kernel that runs there may still be
-none. No GPU is needed to ask. Interpreter and compiler do not mix, so this is a process of its own:
-it reads a JSON object a line (exercise, text of the answer, what each parameter is), answers each
-with another, and ends with its input.
+none. No GPU is needed to ask. Interpreter and compiler do not mix, so this is a process of its own,
+forked by a nursery (nursery.py) or, where there is none, started here: it reads a JSON object a
+line (exercise, text of the answer, what each parameter is) and answers each with another.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from typing import Any
+
+from course.practice.nursery import COMPILERS, open_job
 
 
 def compiler_says(
@@ -28,6 +31,8 @@ def compiler_says(
     if said := _unknown_words(text):
         return said
     job = {"exercise": exercise_key, "text": text, "types": types, "constants": constants}
+    if (line := _forked(job)) is not None:
+        return _said(line)
     try:
         process = _process()
     except OSError:  # a grader's sandbox starts no other program: then the words must do
@@ -36,10 +41,24 @@ def compiler_says(
     assert process.stdout is not None
     process.stdin.write(json.dumps(job) + "\n")
     process.stdin.flush()
-    line = process.stdout.readline()
+    return _said(process.stdout.readline())
+
+
+def _said(line: str) -> str:
     if not line:
         raise RuntimeError("the compiler did not answer: try `python -m course.kernel_report`")
     return json.loads(line)["says"]
+
+
+def _forked(job: dict[str, Any]) -> str | None:
+    """The answer of a process that need not import Triton first; None where there is none."""
+    found = open_job(COMPILERS, job)
+    if found is None:
+        return None
+    try:
+        return found.readline()
+    finally:
+        found.close()
 
 
 def _unknown_words(text: str) -> str:
@@ -92,21 +111,40 @@ def _lower(kernel: Any, types: dict[str, str], constants: dict[str, Any]) -> Non
     source.make_ir(*steps)
 
 
-def main() -> None:
+def warm() -> None:
+    """Import what jobs need, before there is one."""
+    from course.practice import registry
+
+    registry.every()
+    import triton.compiler  # noqa: F401
+
+    from course.engine import triton_decode  # noqa: F401
+
+
+def do(job: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
+    """Answer one question."""
     from course.practice.registry import find
     from course.practice.source import load
 
+    said = ""
+    try:
+        kernel = load(find(job["exercise"]), job["text"])
+        _lower(kernel, job["types"], job["constants"])
+    except Exception as error:
+        said = _words(error)
+    say({"says": said})
+
+
+def main() -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the answer prints goes nowhere
-    for line in sys.stdin:
-        job, said = json.loads(line), ""
-        try:
-            kernel = load(find(job["exercise"]), job["text"])
-            _lower(kernel, job["types"], job["constants"])
-        except Exception as error:
-            said = _words(error)
-        out.write(json.dumps({"says": said}) + "\n")
+
+    def say(answer: dict[str, Any]) -> None:
+        out.write(json.dumps(answer) + "\n")
         out.flush()
+
+    for line in sys.stdin:
+        do(json.loads(line), say)
 
 
 def _words(error: Exception) -> str:

@@ -2,7 +2,7 @@
 
 An exception becomes an outcome that names the learner's line. An endless loop is stopped and said
 to be one. What is printed meanwhile is held back. Only code that can harm the process itself (a
-kernel that writes out of bounds) needs more: practice/worker.py.
+kernel that writes out of bounds) needs more: practice/apart.py.
 """
 
 from __future__ import annotations

@@ -165,13 +165,14 @@ def recognise(exercise: Exercise, cases: list[Case], came: list[Outcome], verdic
 def agreements(
     exercise: Exercise, pairs: list[tuple[Case, Outcome]]
 ) -> Iterator[tuple[Mistake, int]]:
-    """Each known mistake, and in how many of these cases, from the first on, it agrees."""
+    """Each known mistake, and in how many of these cases, from the first on, it agrees; until one
+    does in all (of those after it, kernels say 0)."""
     mistakes = exercise.answers.mistakes
     if any(case.probe.risky for case, _ in pairs):
         from course.practice.apart import match_apart
 
         texts = [variant_text(exercise, mistake) for mistake in mistakes]
-        yield from zip(mistakes, match_apart(exercise, texts, pairs), strict=True)
+        yield from zip(mistakes, match_apart(exercise, texts, pairs, first=True), strict=True)
         return
     for mistake in mistakes:
         answer, problem = variant(exercise, mistake)
