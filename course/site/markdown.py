@@ -18,6 +18,15 @@ from course.authoring.glossary import anchor
 Resolve = Callable[[str], str | None]
 
 
+# A place named by hand above a heading, for readers that name headings by another rule.
+MARK = re.compile(r'^<a id="(?P<id>[^"]+)"></a>\n\n(?P<heading>#+ (?P<words>.+))$', re.MULTILINE)
+
+
+def _unless_same(found: re.Match) -> str:
+    """The heading without the place: here it has that name anyway."""
+    return found["heading"] if anchor(found["words"]) == found["id"] else found[0]
+
+
 def coloured(code: str, language: str = "python") -> str:
     """Code as spans with Pygments' classes."""
     try:
@@ -42,7 +51,7 @@ class Renderer:
             self._md.add_render_rule(name, _code)
 
     def render(self, text: str) -> str:
-        tokens = self._md.parse(text)
+        tokens = self._md.parse(MARK.sub(_unless_same, text))
         for place, token in enumerate(tokens):
             if token.type == "heading_open":
                 token.attrs["id"] = self._id(tokens[place + 1].content)
