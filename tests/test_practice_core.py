@@ -731,6 +731,67 @@ def test_a_notebook_goes_on_where_triton_is_missing():
     assert "Triton is not installed" in done.stdout
 
 
+WATCHED = """
+import json, types
+from course.practice import guard, source
+from course.practice.watched import Array, watch
+
+source.prelude = lambda exercise: "import torch\\nimport triton\\nimport triton.language as tl"
+exercise = types.SimpleNamespace(id="5.1", name="add_one", key="05-add_one")
+text = '''
+@triton.jit
+def read(x, i, mask):
+    return tl.load(x + i, mask=mask)
+
+@triton.jit
+def add_one(x, y, n, to, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    {}
+'''
+bodies = [
+    "tl.store(y + i, tl.load(x + i, mask=i < n), mask=i < n)",
+    "tl.store(y + i, tl.load(x + i), mask=i < n)",
+    "tl.store(y + i, read(x, i, i >= 0), mask=i < n)",
+    "tl.store(y + i, tl.load(y + i, mask=i < n) + tl.load(x - 1), mask=i < n)",
+    "tl.store(x + i, 1.0, mask=i < n)",
+    "tl.store(y + i, 1.0)",
+]
+for body in bodies:
+    kernel = source.load(exercise, text.format(body))
+    import torch
+
+    def drive():
+        x, y = torch.zeros(6), torch.zeros(6)
+        with watch([Array("x", x[:5], [(0, 5)]), Array("y", y, is_written=True)]):
+            kernel[(1,)](x, y, 5, 0, BLOCK=8)
+        return "right"
+
+    print(json.dumps(guard.call(drive, 20)[0]))
+"""
+
+
+def test_reads_and_writes_outside_name_the_array_and_the_line():
+    pytest.importorskip("triton")
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    right, *wrong = map(json.loads, done.stdout.splitlines())
+    assert right == {"value": "right"}
+    found = [outcome["error"] for outcome in wrong]
+    kinds = ["OutsideX", "OutsideX", "OutsideX", "OutsideX", "OutsideY"]
+    assert [error["type"] for error in found] == kinds
+    assert "reads element 5 of the x, which has 5" in found[0]["message"]
+    assert "reads element -1 of the x" in found[2]["message"]
+    assert "writes to element 0 of the x" in found[3]["message"]
+    assert "writes to element 6 of the y, which has 6" in found[4]["message"]
+    assert all(error["code"].startswith(("tl.store", "return tl.load")) for error in found)
+
+
 def test_the_compiler_says_what_it_does_not_take(monkeypatch):
     pytest.importorskip("triton")
     from course.practice import compiles

@@ -220,13 +220,16 @@ def _error(error: BaseException) -> dict[str, Any]:
         if deep is None:
             break
         deep = deep.__cause__ or deep.__context__
-    if type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
-        error = error.__cause__  # what happened inside the kernel, and where
+    where: dict[str, Any] = {}
+    # What happened inside a kernel, and where: with a helper in it, each of the two wraps it.
+    while type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
+        error = error.__cause__
+        where = _where(error.__traceback__) or where
     try:
         message = str(error)[:300]
     except Exception:
         message = ""
-    where = _where(error.__traceback__)
+    where = _where(error.__traceback__) or where
     uncalled = isinstance(error, TypeError) and CALL.match(message)  # no line of theirs was reached
     if (
         not where

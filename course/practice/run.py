@@ -59,13 +59,15 @@ def missing(need: str) -> str:
         import torch
 
         return "" if torch.cuda.is_available() else "there is no CUDA GPU"
+    if need == "interpreter":
+        return "" if missing("cuda") else "kernels are compiled here, and not interpreted"
     if need == "model":
         from course.engine.loading.model_file import model_file
 
         return "" if model_file() else "the model file is not installed"
     if need == "addresses":
         return "" if _has_addresses() else "there are no 4 GiB of address space"
-    raise ValueError(f"unknown need {need!r}; torch, triton, cuda, model or addresses")
+    raise ValueError(f"unknown need {need!r}; torch, triton, cuda, interpreter, model or addresses")
 
 
 def _has_addresses() -> bool:

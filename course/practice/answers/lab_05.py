@@ -820,6 +820,10 @@ _SCALES = "scale_offsets = (block_id.to(tl.int64) * BLOCK_SIZE + row) * num_kv_h
 _DOT = 'scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale'
 _MASK_SCORES = """        scores = tl.where(in_context[None, :], scores, float("-inf"))
 """
+_LOAD_K_ROWS = """        k = load_rows(
+            key_ptr, key_scale_ptr, offsets, scale_offsets, dim, in_context, HEAD_DIM, q.dtype
+        )
+"""
 _LOAD_V = """        v = load_rows(
             value_ptr, value_scale_ptr, offsets, scale_offsets, dim, in_context, HEAD_DIM, q.dtype
         )
@@ -982,6 +986,18 @@ KERNEL = Answers(
             "Each KV head of a slot has a scale of its own: they lie next to each other, "
             "num_kv_heads to a slot. The docstring has the formula.",
             edit=((_SCALES, "scale_offsets = block_id.to(tl.int64) * BLOCK_SIZE + row"),),
+        ),
+        Mistake(
+            "the table is looked up for every position of the tile",
+            "A row of the table ends where the context does. What lies behind it is not yours, "
+            "even if a mask drops it later: mask this load, too.",
+            edit=((_BLOCK, _BLOCK.replace(", mask=in_context, other=0", "")),),
+        ),
+        Mistake(
+            "keys are loaded wherever the tile reaches",
+            "Their scores are replaced, so the answer is right, and yet slots were read that hold "
+            "nothing of this request. `in_context` says which rows to load.",
+            edit=((_LOAD_K_ROWS, _LOAD_K_ROWS.replace("in_context", "position >= 0")),),
         ),
         Mistake(
             "the loop is left with break",
@@ -1423,6 +1439,12 @@ MEND = Answers(
             "the last block is left out when it is not full",
             "Then nothing unwritten is read, and the newest tokens are forgotten.",
             edit=((_BLOCKS, "range(0, context_len // BLOCK_SIZE)"),),
+        ),
+        Mistake(
+            "a block more is walked where the last one is full",
+            "Twelve tokens fill three blocks, and the table has no fourth. Round up, as the cell "
+            "did: there the fault was not.",
+            edit=((_BLOCKS, "range(0, context_len // BLOCK_SIZE + 1)"),),
         ),
         Mistake(
             "NaN in the answer is replaced at the end",

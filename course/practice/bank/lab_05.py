@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from course.practice.compare import Parting, Tolerance
 from course.practice.exercise import Exercise, Inputs, Probe
 from course.practice.guard import Unusable, attempt
+from course.practice.watched import Array, watch
 from course.sizing import ModelShape
 
 # ---- 5.1 the cache ------------------------------------------------------------------------------
@@ -812,6 +814,8 @@ def _lay_out(inputs: Inputs) -> dict[str, Any]:
     width = (
         max(lengths, default=0) + 70
     )  # a position taken for a logical block still finds an entry
+    if inputs.get("strict"):  # a row ends soon after its context does
+        width = max(map(len, tables)) + 1
     padded = [table + [nobody] * (width - len(table)) for table in tables]
     scales = (None, None)
     if inputs.get("int8"):
@@ -844,8 +848,55 @@ def _launch(kernel: Any, made: dict[str, Any], inputs: Inputs) -> dict[str, Any]
     out = torch.full((*state, dim), float("nan"), dtype=out_dtype, device=device)
     lse = torch.full(state, float("nan"), device=device)
     starts = torch.arange(num_seqs + 1, dtype=torch.int32, device=device)
-    kernel[(num_seqs, inputs["kv_heads"], splits)](
-        *(out, lse, q, keys, values, *scales, tables, lengths, starts, dim**-0.5),
+    given = {"q": q, "keys": keys, "values": values, "table": tables, "lengths": lengths}
+    given |= {"starts": starts, "key scales": scales[0], "value scales": scales[1]}
+    arrays = [
+        *(Array(name, tensor) for name, tensor in given.items() if tensor is not None),
+        *(Array(name, tensor, is_written=True) for name, tensor in (("out", out), ("lse", lse))),
+    ]
+    if inputs.get("strict"):
+        arrays = [_only_the_context(array, inputs) for array in arrays]
+    with watch(arrays):
+        _start(kernel, inputs, (out, lse, q, keys, values, *scales, tables, lengths, starts))
+    return {"out": out.cpu(), "lse": lse.cpu()}
+
+
+def _only_the_context(array: Array, inputs: Inputs) -> Array:
+    """Of the table each row as far as its tokens go, of the cache the rows of these tokens."""
+    size, tables, lengths = inputs["block_size"], inputs["tables"], inputs["lengths"]
+    if array.name == "table":
+        width = array.tensor.stride(0)
+        spans = [(seq * width, seq * width + len(table)) for seq, table in enumerate(tables)]
+
+        def tell(entry: int) -> str:
+            seq = max(n for n, (first, _) in enumerate(spans) if first <= entry)
+            return (
+                f"entry {entry - spans[seq][0]} of the table of sequence {seq}, which has "
+                f"{len(tables[seq])}"
+            )
+
+        return replace(array, spans=spans, tell=tell)
+    if array.name not in ("keys", "values", "key scales", "value scales"):
+        return array
+    row = array.tensor.stride(1)
+    slots = [
+        table[p // size] * size + p % size
+        for table, length in zip(tables, lengths, strict=True)
+        for p in range(length)
+    ]
+
+    def tell_slot(element: int) -> str:
+        slot = element // row
+        return f"{array.name} of slot {slot}, in which no token of the context lies"
+
+    return replace(array, spans=[(slot * row, slot * row + row) for slot in slots], tell=tell_slot)
+
+
+def _start(kernel: Any, inputs: Inputs, given: tuple[Any, ...]) -> None:
+    out, _, q, keys, *_, tables, _, _ = given
+    num_seqs, _, dim = q.shape
+    kernel[(num_seqs, inputs["kv_heads"], out.shape[2])](
+        *(*given, dim**-0.5),
         *(*q.stride()[:2], *keys.stride()[:3], tables.stride(0)),
         BLOCK_SIZE=inputs["block_size"],
         HEAD_DIM=dim,
@@ -855,7 +906,6 @@ def _launch(kernel: Any, made: dict[str, Any], inputs: Inputs) -> dict[str, Any]
         TILE=inputs.get("tile", 16),
         SLIDING_WINDOW=inputs.get("window", 0),
     )
-    return {"out": out.cpu(), "lse": lse.cpu()}
 
 
 def _decode(kernel: Any, inputs: Inputs) -> Any:
@@ -1054,6 +1104,14 @@ KERNEL = Exercise(
             None,
             _step([18], [[7, 1, 3, 5, 0]], dtype="float16", times=200, dim=16, group=3),
             tolerance=_HALF,
+        ),
+        _kernel_probe(
+            "nothing is read but the context, in the table and in the cache",
+            None,
+            _step([9, 5], [[7, 1, 3], [10, 11]], strict=True),
+            _step([6], [[12, 5]], kv_heads=2, int8=True, strict=True),
+            needs=("triton", "interpreter"),
+            optional=True,
         ),
         _kernel_probe(
             "offsets past 2^31",
@@ -1373,9 +1431,13 @@ def _attend_blocks(attend_blocks: Any, inputs: Inputs) -> Any:
     out, device = torch.full((dim,), float("nan")), _device()
     out, q, keys, values = (tensor.to(device) for tensor in (out, q, keys, values))
     ids = torch.tensor(table, dtype=torch.int32, device=device)
-    attend_blocks[(1,)](
-        *(out, q, keys, values, ids, length, dim**-0.5), BLOCK_SIZE=size, HEAD_DIM=dim
-    )
+    given = {"q": q, "keys": keys, "values": values}
+    arrays = [Array(name, tensor) for name, tensor in given.items()]
+    arrays += [Array("table", ids, [(0, len(table))]), Array("out", out, is_written=True)]
+    with watch(arrays):
+        attend_blocks[(1,)](
+            *(out, q, keys, values, ids, length, dim**-0.5), BLOCK_SIZE=size, HEAD_DIM=dim
+        )
     return {"out": out.cpu()}
 
 
