@@ -69,7 +69,7 @@ print("B to 4 tokens:", faulty_growth(pool, tables["B"], 4, block_size=4), table
 # the others, weeks before a user of your engine sees a wrong word.
 
 # %% [markdown] exercise="4.6"
-# Write that check. It will be shown right pools, about which it must say nothing, and what eleven
+# Write that check. It will be shown right pools, about which it must say nothing, and what twelve
 # broken allocators leave behind, each of which it must notice. The pool can be anybody's: only the
 # four names in the docstring are there.
 

@@ -39,7 +39,8 @@ def find_fault(pool: BlockPool, tables: dict[str, list[int]]) -> str | None:
 
     Looks at `pool.num_blocks`, `pool.num_free`, `pool.free_blocks` (a list of ids) and
     `pool.ref_count(block_id)`, and changes nothing. The owners of a block are the places where it
-    stands in a table: a block that stands in the tables of A and C has two.
+    stands in a table: a block that stands in the tables of A and C has two. Within one table it
+    stands once: two logical blocks in the same place would write over each other.
 
     >>> pool = BlockPool(4, order=[2, 0, 1, 3])
     >>> find_fault(pool, {"A": pool.allocate(2)})
@@ -55,6 +56,9 @@ def find_fault(pool: BlockPool, tables: dict[str, list[int]]) -> str | None:
     for block_id in [*free, *owners]:
         if not 0 <= block_id < pool.num_blocks:
             return f"block {block_id} does not exist"
+    for name, table in tables.items():
+        if len(set(table)) != len(table):
+            return f"a block is in the table of {name} twice: {table}"
     for block_id in range(pool.num_blocks):
         count = pool.ref_count(block_id)
         if owners[block_id] != count:
@@ -1193,8 +1197,15 @@ for block_id in range(pool.num_blocks):
 """
 
 
-def _finder(*parts: str, head: str = _FAULT_HEAD) -> str:
-    body = "\n".join(clean(part) for part in (*parts, "return None"))
+_REPEATED = """
+for name, table in tables.items():
+    if len(set(table)) != len(table):
+        return f"a block is in the table of {name} twice"
+"""
+
+
+def _finder(*parts: str, head: str = _FAULT_HEAD, repeated: str = _REPEATED) -> str:
+    body = "\n".join(clean(part) for part in (*parts, repeated, "return None"))
     return clean(head) + "\n" + indent(body, "    ") + "\n"
 
 
@@ -1214,12 +1225,20 @@ FIND_FAULT = Answers(
         Mistake(
             "nothing is ever found",
             "A right pool passes, and a broken one as well. Begin with the walk over all blocks.",
-            code=_finder(),
+            code=_finder(repeated=""),
+        ),
+        Mistake(
+            "a block may stand in one table twice",
+            "Two owners are two requests. Where one table names a block twice, the tokens of two "
+            "logical blocks go to the same slots, and the later ones write over the earlier.",
+            code=_finder(_LENGTH, _TWICE, _EXISTS, _COUNTS, _FREE_IFF, repeated=""),
         ),
         Mistake(
             "there is a sentence for a right pool, too",
             "None says that nothing is wrong. Whoever calls this asks `is None`.",
-            code=_finder(_LENGTH, _TWICE, _EXISTS, _COUNTS, _FREE_IFF, 'return "all is well"'),
+            code=_finder(
+                _LENGTH, _TWICE, _EXISTS, _COUNTS, _FREE_IFF, _REPEATED + '\nreturn "all is well"'
+            ),
         ),
         Mistake(
             "the free list is not looked at",
@@ -1368,6 +1387,8 @@ FIND_FAULT = Answers(
             def find_fault(pool, tables):
                 counts = [0] * pool.num_blocks
                 for name, table in tables.items():
+                    if sorted(set(table)) != sorted(table):
+                        return f"{name} names a block twice"
                     for block in table:
                         if block < 0 or block >= pool.num_blocks:
                             return f"{name} names block {block}"
@@ -1392,6 +1413,8 @@ FIND_FAULT = Answers(
                     problems.append("an id outside the pool")
                 if pool.num_free != len(pool.free_blocks):
                     problems.append("num_free")
+                if any(table.count(b) > 1 for table in tables.values() for b in table):
+                    problems.append("twice in a table")
                 for b in inside:
                     if pool.free_blocks.count(b) != (everything.count(b) == 0):
                         problems.append(f"{b} in the free list")
@@ -1404,8 +1427,9 @@ FIND_FAULT = Answers(
     why="""
     One sentence says it all: *a block is in the free list, once, exactly when no table names it,
     and its count is the number of places where a table does.* The walk over all blocks checks it
-    from both sides; what a walk over real blocks cannot see is left to the three checks before it:
-    a counter that drifted, a block listed twice, an id that does not exist.
+    from both sides; what a walk over real blocks cannot see is left to the checks before it: a
+    counter that drifted, a block listed twice, an id that does not exist, a table that names a
+    block twice.
 
     The engine runs the same checks after every step of its tests (`course/engine/invariants.py`).
     """,

@@ -908,6 +908,10 @@ def _broken(how: str, random: Random, most: int = 14) -> Inputs:
             state["num_free"] += random.choice([1, 2])
         case "owned without a count":
             tables["B"].append(spare)
+        case "twice in one table":
+            table = tables["A"]
+            table.insert(random.randint(1, len(table)), table[0])
+            counts[table[0]] += 1
         case "a table entry from nowhere":
             wrong = random.choice([-1, state["num_blocks"], state["num_blocks"] + 3])
             tables["B"].append(wrong)
@@ -935,6 +939,7 @@ FAULTS = {
     "free and counted": "a free block with an owner on record",
     "the counter drifted": "a counter of free blocks that has drifted",
     "owned without a count": "a request that uses a block it never took",
+    "twice in one table": "a table that names one block twice, counted as two owners",
     "a table entry from nowhere": "a table that names a block outside the pool",
     "a free id from nowhere": "a free list that names a block outside the pool",
 }
@@ -975,7 +980,7 @@ FIND_FAULT = Exercise(
         '"It cries wolf at a right pool": two requests may hold one block, that is what the count '
         "is for. Count every place where a block stands in a table.",
         "Count the tables once (`Counter`). Then walk over *all* blocks, 0 to num_blocks - 1: is "
-        "the count right, and is the block in the free list exactly when the count is 0? Three "
+        "the count right, and is the block in the free list exactly when the count is 0? Four "
         "more things can be wrong that this walk does not see.",
     ),
     probes=(
