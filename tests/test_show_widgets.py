@@ -23,7 +23,8 @@ from course.show import (  # noqa: E402
     waste_ledger,
 )
 from course.show.display import static_only  # noqa: E402
-from course.show.live import _play  # noqa: E402
+from course.show.live import SHOW, _play  # noqa: E402
+from course.show.text import html_table  # noqa: E402
 from course.show.widget import RUN_ME, Choice, Number, Press, Steps  # noqa: E402
 
 HISTORY = [Ledger(i, 10 - i, 2, 0, 4) for i in range(11)]
@@ -111,7 +112,7 @@ def test_every_control_changes_the_picture_and_quickly(name, record_property):
                 part.value = value
             assert widget.state[control.name] == value
         slowest = max(slowest, widget.last_update_ms)
-        assert live.picture.value == widget.picture.html(live=True)
+        assert live.picture.value == widget.picture.html(live=True, folds=False)
         # The slot count alone changes nothing before Allocate is pressed, nor does compacting a
         # compact arena or starting an empty one afresh.
         quiet = "playground" in name and control.name in ("size", "who", "fit", "compact", "reset")
@@ -228,16 +229,27 @@ def test_the_player_walks_to_the_end_and_can_be_stopped():
     asyncio.run(watch())
 
 
-def test_motion_is_only_for_those_who_want_it():
+def test_nothing_moves_by_itself_and_the_focus_is_seen():
     style = memory_map(show=False).make_live().box.children[0].value
-    assert "prefers-reduced-motion: no-preference" in style
-    outside = re.sub(
-        r"@media \(prefers-reduced-motion: no-preference\) \{.*?\n\}", "", style, flags=re.S
-    )
-    outside = re.sub(r"@keyframes.*", "", outside)
-    assert "animation" not in outside
-    assert "transition" not in outside
+    assert not re.search(r"animation|transition|@keyframes", style)
     assert "focus-visible" in style
+
+
+def test_the_table_of_values_stays_open_and_follows():
+    widget = memory_map(show=False)
+    live = widget.make_live()
+    assert live.table.layout.display == "none"
+    assert "<details" not in live.picture.value
+    live.parts["values"].click()
+    first = live.table.value
+    assert live.table.layout.display == ""
+    widget.set("step", 5)
+    assert live.table.value != first
+    assert live.table.value == html_table(widget.picture.table)
+    assert live.table.layout.display == ""
+    live.parts["values"].click()
+    assert live.table.layout.display == "none"
+    assert live.parts["values"].description == SHOW
 
 
 def test_static_only_where_asked_and_where_there_are_no_widgets(monkeypatch):

@@ -105,7 +105,7 @@ class Picture:
             f'style="max-width:100%;height:auto;{edge}border-radius:8px">'
         )
 
-    def html(self, live: bool = False) -> str:
+    def html(self, live: bool = False, folds: bool = True) -> str:
         """Picture, sentence and folds."""
         parts = [self.image(live)]
         if self.caption:
@@ -113,7 +113,7 @@ class Picture:
             parts.append(
                 f'<figcaption{role} style="margin:6px 2px">{escape(self.caption)}</figcaption>'
             )
-        if self.table:
+        if self.table and folds:
             parts.append(fold("Values as a table", html_table(self.table)))
         parts += [fold(summary, inner) for summary, inner, _ in self.more]
         return f'<figure style="margin:6px 0;max-width:780px">{"".join(parts)}</figure>'

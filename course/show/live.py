@@ -7,24 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 
+from course.show.text import html_table
 from course.show.widget import Choice, Live, Number, Press, Steps
 
 if TYPE_CHECKING:
     from course.show.guesses import Guess
     from course.show.widget import Widget
 
+SHOW, HIDE = "Show the values as a table", "Hide the table of values"
 _PLAYING: set[asyncio.Task] = set()
 
-# Animation is for those who want it; a focus ring is for everybody.
+# Nothing is animated: a picture stands until somebody moves it, or presses Play.
 STYLE = """<style>
 .{twin} {{ display: none }}
 .course-live button:focus-visible, .course-live select:focus-visible,
 .course-live input:focus-visible {{ outline: 3px solid #C2570C; outline-offset: 1px }}
 .course-live .widget-html-content {{ line-height: 1.45 }}
-@media (prefers-reduced-motion: no-preference) {{
-  .course-live .course-new {{ animation: course-new 0.7s ease-out 1 }}
-}}
-@keyframes course-new {{ from {{ opacity: 0.15 }} to {{ opacity: 1 }} }}
 </style>"""
 
 
@@ -34,15 +32,38 @@ def build(widget: "Widget") -> Live:
     rows = []
     for control in widget.controls():
         rows += _parts(widget, control, live)
-    live.picture = ipywidgets.HTML(widget.picture.html(live=True))
+    live.picture = ipywidgets.HTML(widget.picture.html(live=True, folds=False))
     style = ipywidgets.HTML(STYLE.format(twin=widget.twin_class()))
     bar = ipywidgets.HBox(
         rows,
         layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center", max_width="780px"),
     )
-    live.box = ipywidgets.VBox([style, bar, live.picture])
+    live.box = ipywidgets.VBox([style, bar, live.picture, *_values(widget, live)])
     live.box.add_class("course-live")
     return live
+
+
+def _values(widget: "Widget", live: Live) -> list:
+    """The table under the picture. A fold inside the picture would close at each change of it."""
+    if not widget.picture.table:
+        return []
+    # Its words change with it: this button of ipywidgets tells no reader whether it is down.
+    button = ipywidgets.Button(description=SHOW, layout=ipywidgets.Layout(width="auto"))
+    live.parts["values"], live.table = button, ipywidgets.HTML()
+    live.table.layout.display = "none"
+
+    def turn(_: ipywidgets.Button) -> None:
+        button.description = HIDE if button.description == SHOW else SHOW
+        live.table.layout.display = "" if button.description == HIDE else "none"
+        _fill_table(widget, live)
+
+    button.on_click(turn)
+    return [button, live.table]
+
+
+def _fill_table(widget: "Widget", live: Live) -> None:
+    if live.table is not None and live.parts["values"].description == HIDE:
+        live.table.value = html_table(widget.picture.table)
 
 
 def refresh(widget: "Widget") -> None:
@@ -72,7 +93,8 @@ def refresh(widget: "Widget") -> None:
                     live.parts[control.name + " next"].disabled = value == control.last
     finally:
         live.busy = False
-    live.picture.value = widget.picture.html(live=True)
+    live.picture.value = widget.picture.html(live=True, folds=False)
+    _fill_table(widget, live)
 
 
 def _observe(widget: "Widget", name: str, part: Any) -> None:
@@ -126,8 +148,14 @@ def _steps(widget: "Widget", control: Steps, live: Live) -> list:
         value=widget.state[name], min=0, max=last, description=f"{control.label} (0 to {last})",
         style={"description_width": "initial"}, layout=ipywidgets.Layout(width="190px"),
     )  # fmt: skip
-    back.on_click(lambda _: widget.set(name, max(widget.state[name] - 1, 0)))
-    forth.on_click(lambda _: widget.set(name, min(widget.state[name] + 1, last)))
+
+    def go(by: int, other: ipywidgets.Button) -> None:
+        widget.set(name, max(0, min(widget.state[name] + by, last)))
+        if widget.state[name] in (0, last):
+            other.focus()  # the button just pressed goes off, and would take the focus with it
+
+    back.on_click(lambda _: go(-1, forth))
+    forth.on_click(lambda _: go(1, back))
     play.on_click(lambda _: _play(widget, control, play))
     back.disabled, forth.disabled = widget.state[name] == 0, widget.state[name] == last
     live.parts |= {name: box, name + " back": back, name + " next": forth, name + " play": play}

@@ -73,11 +73,12 @@ Control = Steps | Choice | Number | Press
 
 @dataclass
 class Live:
-    """The ipywidgets of one live view: the box to show, the parts by name, the picture."""
+    """The ipywidgets of one live view: the box to show, the parts by name, picture and table."""
 
     box: Any
     parts: dict[str, Any] = field(default_factory=dict)
     picture: Any = None
+    table: Any = None
     busy: bool = False
 
 
