@@ -179,6 +179,12 @@ class Server:
                 if not self.policy.admit(str(index), prompt, output):
                     return
                 held = self.policy.held(str(index))
+                if held < prompt + output:
+                    raise ValueError(
+                        f"The policy {self.policy.name!r} gave {held} slots to a request that"
+                        f" writes {prompt + output}: what is simulated either reserves all at"
+                        " admission, or is Paged."
+                    )
                 asked = self.policy.asks(prompt, output)
             self._queue.popleft()
             run = _Running(step, prompt, output, held, asked, step + output - 1)

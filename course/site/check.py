@@ -57,6 +57,7 @@ class Reader(HTMLParser):
             seen.styles.append(named["style"])
         if tag in LOADS and named.get(LOADS[tag]):
             seen.loads.append(named[LOADS[tag]])
+        seen.loads += [place.split()[0] for place in named.get("srcset", "").split(",") if place]
         if tag == "a" and "href" in named:
             self._link = [named["href"], named.get("aria-label", "")]
         elif re.fullmatch("h[1-6]", tag):

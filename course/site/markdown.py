@@ -87,7 +87,7 @@ class Renderer:
                     token.attrs[name] = target
             elif token.type in ("html_block", "html_inline"):
                 token.content = re.sub(
-                    r"""(?<=\s)(href|src)=(["'])([^"']*)\2""",
+                    r"""(?<=\s)(href|src|srcset)=(["'])([^"']*)\2""",
                     lambda found: f'{found[1]}="{self.resolve(found[3]) or "#"}"',
                     token.content,
                 )

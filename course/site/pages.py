@@ -71,7 +71,7 @@ class Map:
             label = f"{stem[:2]} {header['title']}"
             title = f"{label}, on one page"
             self._add(Page(f"summaries/{stem}.html", title, label, SUMMARIES, source))
-        documents = [root / "README.md", root / glossary.PAGE]
+        documents = [root / "README.md", root / glossary.PAGE, root / "docs" / "architecture.md"]
         documents += [p for p in sorted((root / "docs").glob("**/*.md")) if p not in documents]
         documents.append(root / "CONTRIBUTING.md")
         for path in documents:
