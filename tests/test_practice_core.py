@@ -656,7 +656,7 @@ import json, sys, types
 from course.practice import guard, source
 
 source.prelude = lambda exercise: "import torch\\nimport triton\\nimport triton.language as tl"
-exercise = types.SimpleNamespace(id="5.1", name="add_one", key="05-add_one")
+exercise = types.SimpleNamespace(id="5.1", lab=5, name="add_one", key="05-add_one")
 head = "@triton.jit\\ndef add_one(x, y, n, BLOCK: tl.constexpr):\\n    "
 bodies = [
     "i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\\n"
@@ -737,7 +737,7 @@ from course.practice import guard, source
 from course.practice.watched import Array, watch
 
 source.prelude = lambda exercise: "import torch\\nimport triton\\nimport triton.language as tl"
-exercise = types.SimpleNamespace(id="5.1", name="add_one", key="05-add_one")
+exercise = types.SimpleNamespace(id="5.1", lab=5, name="add_one", key="05-add_one")
 text = '''
 @triton.jit
 def read(x, i, mask):

@@ -16,7 +16,7 @@ from course.grading.notebook import Cell, Notebook
 from course.practice import registry
 from course.practice.checks import _is_untouched
 from course.practice.exercise import Exercise
-from course.practice.source import definitions, names_of
+from course.practice.source import definitions, names_of, setup_imports
 
 BY_ID, BY_MARK, BY_NAME = "cell id", "marker line", "symbol name"
 MAX_CELL = 400_000  # characters of a cell that are looked at
@@ -170,7 +170,7 @@ def _definitions(cell: Cell, exercise: Exercise) -> tuple[str, list[str]]:
     gives = [n for n in nodes if exercise.name in names_of(n)]
     if not gives or all(isinstance(n, ast.Import | ast.ImportFrom) for n in gives):
         return "", []
-    return kept, repairs
+    return "\n".join([*setup_imports(exercise, kept), kept]), repairs
 
 
 @cache

@@ -12,14 +12,14 @@ from typing import Any
 from course.practice import feedback, registry
 from course.practice.exercise import Exercise
 from course.practice.my_engine import MyEngine, why_not
-from course.practice.plain import plain
+from course.practice.plain import literal, plain
 from course.practice.run import expected, loaded, make_cases, outcomes
 from course.practice.source import (
     NoSource,
     code_of,
     free_names,
     given_names,
-    prelude,
+    imports,
     same_code,
     used_names,
     variant_text,
@@ -160,7 +160,7 @@ def _checked(answer: Any, which: str, seed: int | None, save: bool) -> Any:
     saved = ""
     engine = MyEngine()
     if save:
-        saved = _save(engine, exercise, text, verdict)
+        saved = _save(engine, exercise, answer, text, verdict)
     again = ""
     if not verdict.passed and not seed_given and not verdict.untouched:
         named = f', "{exercise.id}"' if which else ""
@@ -233,7 +233,7 @@ def plain_words(value: Any) -> str:
     return words(plain(value), 40)
 
 
-def _save(engine: MyEngine, exercise: Exercise, text: str, verdict: Verdict) -> str:
+def _save(engine: MyEngine, exercise: Exercise, answer: Any, text: str, verdict: Verdict) -> str:
     """What to tell about saving; writes the answer when it passed, and the journal."""
     held = len(verdict.in_state("holds"))
     entry = {
@@ -249,6 +249,9 @@ def _save(engine: MyEngine, exercise: Exercise, text: str, verdict: Verdict) -> 
             engine.note(entry)
         if not verdict.passed:
             return ""
+        as_value = ""
+        if exercise.kind == "data":
+            text, as_value = _text_of_value(exercise, answer, text)
         if problem := _does_not_stand_alone(exercise, text):
             return f"Not saved: {problem}"
         facts = {"behaviours": held, "cases": verdict.num_drawn, "seed": verdict.seed}
@@ -256,7 +259,7 @@ def _save(engine: MyEngine, exercise: Exercise, text: str, verdict: Verdict) -> 
     except OSError as error:
         return f"Not saved: {why_not(error, engine.where)}" if verdict.passed else ""
     if not exercise.piece:
-        return "Saved." if new else ""
+        return ("Saved." if new else "") + as_value
     mine = [e for e in registry.pieces() if engine.piece(e.key)]
     are = "is" if len(mine) == 1 else "are"
     count = f"{len(mine)} of {len(registry.pieces())} pieces {are} yours."
@@ -276,7 +279,7 @@ def _other_answers(exercise: Exercise, answer: Any, text: str = "") -> dict[str,
     if not space:
         return {}
     try:
-        ours = given_names(exercise)
+        ours = given_names(exercise, text)
     except ImportError:  # Triton is not installed
         return {}
     used = used_names(text) if text else set(ours)
@@ -287,9 +290,28 @@ def _other_answers(exercise: Exercise, answer: Any, text: str = "") -> dict[str,
     }
 
 
+def _text_of_value(exercise: Exercise, answer: Any, text: str) -> tuple[str, str]:
+    """(text, what to say about it) of a value that passed: what the learner wrote where that gives
+    the value alone, else the value itself."""
+    value = plain(answer)
+    lost = _names_elsewhere(exercise, text) if text else []
+    if text and not lost:
+        alone, problem = loaded(exercise, text)
+        if not problem and plain(alone) == value:
+            return text, ""
+    try:
+        text = f"{exercise.name} = {literal(value)}\n"
+    except ValueError:
+        return text, ""
+    told = " It is the value that is kept."
+    if lost:
+        told += f" The line takes {', '.join(lost)} from another cell, which a grader lacks."
+    return text, told
+
+
 def _names_elsewhere(exercise: Exercise, text: str) -> list[str]:
     """Names that the text needs from another cell of the notebook."""
-    return sorted(free_names(f"{prelude(exercise)}\n{text}"))
+    return sorted(free_names(f"{imports(exercise, text)}\n{text}"))
 
 
 def _does_not_stand_alone(exercise: Exercise, text: str) -> str:

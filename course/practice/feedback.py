@@ -103,8 +103,7 @@ def _passed(verdict: Verdict, saved: str) -> list[str]:
             f"Not run here, and not needed: {behaviour.probe.behaviour} "
             f"({behaviour.outcome['not_run']})."
         )
-    if saved:
-        found.append(saved)
+    found += wrap(saved, WIDTH)
     return found
 
 

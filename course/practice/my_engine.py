@@ -23,7 +23,7 @@ from typing import Any
 
 import course
 from course.practice.exercise import Exercise
-from course.practice.source import prelude
+from course.practice.source import imports
 
 MARK = "# course-piece: "
 WAIT = 5.0  # s to wait for another kernel
@@ -96,7 +96,7 @@ class MyEngine:
     def save(self, exercise: Exercise, text: str, facts: dict[str, Any]) -> bool:
         """Put a passed answer in its place; the one before goes to ``history``. False: it was
         there already. OSError: see ``why_not``."""
-        body = "\n\n\n".join(filter(None, [prelude(exercise), text.strip()])) + "\n"
+        body = "\n\n\n".join(filter(None, [imports(exercise, text), text.strip()])) + "\n"
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         head = {
             "key": exercise.key,

@@ -132,6 +132,25 @@ def _words(node: Any) -> str:
     return repr(node)
 
 
+def literal(node: Any) -> str:
+    """The value as Python that stands alone. ValueError: there is none for it."""
+    match tag(node):
+        case "$tuple":
+            inside = [literal(item) for item in node["$tuple"]]
+            return f"({', '.join(inside)}{',' * (len(inside) == 1)})"
+        case "$dict":
+            return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in node["$dict"]) + "}"
+        case "$float":
+            return f'float("{node["$float"]}")'
+        case "$array" | "$other":
+            raise ValueError(f"{kind_of(node)} cannot be written down")
+    if type(node) is list:
+        return "[" + ", ".join(map(literal, node)) + "]"
+    if type(node) is dict:
+        return "{" + ", ".join(f"{k!r}: {literal(v)}" for k, v in node.items()) + "}"
+    return repr(node)
+
+
 def kind_of(node: Any) -> str:
     """The type of a plain value in a learner's words."""
     match tag(node):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import inspect
 import itertools
 import linecache
@@ -139,10 +140,39 @@ def _import_order(line: str) -> tuple[int, str]:
     return (2 if ours else 0 if home in sys.stdlib_module_names else 1, line)
 
 
-def given_names(exercise: Exercise) -> dict[str, Any]:
-    """What the prelude gives, by name."""
+def setup_imports(exercise: Exercise, text: str) -> list[str]:
+    """Imports for the names that an answer takes from the first cell of its notebook and that the
+    right answer does without: of the lab's other answers, and pieces of earlier labs."""
+    from course.practice import registry
+
+    missing = free_names(f"{prelude(exercise)}\n{text}")
+    missing -= {e.name for e in registry.lab(exercise.lab)}
+    found = []
+    if not missing:
+        return found
+    for other in registry.lab(exercise.lab):
+        for node in ast.parse(prelude(other)).body:
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            node.names = [a for a in node.names if {a.asname or a.name} & missing]
+            if node.names:
+                found.append(ast.unparse(node))
+                missing -= set(names_of(node))
+    for piece in registry.pieces():
+        if piece.name in missing and piece.lab < exercise.lab:
+            found.append(f"from {piece.symbol.replace(':', ' import ')}")
+    return found
+
+
+def imports(exercise: Exercise, text: str) -> str:
+    """All that stands before an answer where it is run alone."""
+    return "\n".join(filter(None, [prelude(exercise), *setup_imports(exercise, text)]))
+
+
+def given_names(exercise: Exercise, text: str = "") -> dict[str, Any]:
+    """What stands before an answer gives, by name."""
     space: dict[str, Any] = {}
-    exec(prelude(exercise), space)
+    exec(imports(exercise, text), space)
     return {name: value for name, value in space.items() if name != "__builtins__"}
 
 
@@ -174,14 +204,17 @@ def variant_text(exercise: Exercise, variant: Mistake | Alternative) -> str:
 
 
 def load(exercise: Exercise, text: str, module: str | None = None) -> Any:
-    """Run an answer's text after its prelude in a namespace of its own; return the answer.
+    """Run an answer's text after its imports in a namespace of its own; return the answer.
 
     Whatever it raises comes through. LookupError: it does not give the name that is asked for.
     """
     label = f"<answer {exercise.id} {next(_count)}>"
     space = types.ModuleType(module or f"answer_{next(_count)}")
     sys.modules[space.__name__] = space
-    exec(compile(prelude(exercise), f"<imports of {exercise.id}>", "exec"), space.__dict__)
+    before = prelude(exercise)
+    with contextlib.suppress(SyntaxError):  # the text's own: told when it is compiled
+        before = imports(exercise, text)
+    exec(compile(before, f"<imports of {exercise.id}>", "exec"), space.__dict__)
     linecache.cache[label] = (len(text), None, text.splitlines(keepends=True), label)
     exec(compile(text, label, "exec"), space.__dict__)
     if exercise.name not in space.__dict__:
