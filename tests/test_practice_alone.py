@@ -85,6 +85,7 @@ def test_a_value_made_of_other_cells_is_saved_as_a_value(tmp_path):
         cells.append(f"check({exercise.name}, {exercise.id!r})")
     told = run(cells, tmp_path)
     for exercise, said in zip(DATA, told[3::3], strict=True):
+        said = " ".join(said.split())
         assert "Saved. It is the value that is kept." in said, said
         assert "takes right from another cell, which a grader lacks" in said
         text = (tmp_path / f"{exercise.key}.py").read_text(encoding="utf-8")

@@ -42,7 +42,7 @@ from course.practice.source import (
 )
 
 HINTS = ("a question", "I see an error", "the shape of the answer")
-PASSED = re.compile(r": (all \d+ behaviours hold|it holds)\b")
+PASSED = re.compile(r": (all \d+ behaviours hold|both behaviours hold|it holds)\b")
 LONG = 60  # lines: of a longer wrong version only the surroundings of its changes are shown
 FIELDS = {"title": str, "uses": list, "needs": str}
 

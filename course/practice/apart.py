@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from course.practice.exercise import Exercise
-from course.practice.guard import CROWDED
+from course.practice.guard import CROWDED, IN_ALL, Clock
 from course.practice.nursery import WORKERS, Job, open_job
-from course.practice.run import Case, Outcome, loaded, missing, one
+from course.practice.run import Case, Outcome, loaded, missing, one, used_up
 
 START = 60.0  # s that importing torch and Triton may take
 SLACK = 5.0  # s beyond a case's own limit before its process is ended
@@ -231,8 +231,10 @@ def do(job: dict[str, Any], say: Callable[[Outcome], None]) -> None:
             found = agreed == len(pairs)
             say({"agreed": agreed})
             continue
-        for case in cases:
-            say(failure or one(case, answer)[0])
+        clock = Clock()
+        for number, case in enumerate(cases):
+            late = not failure and clock.seconds() > IN_ALL
+            say(failure or (used_up(number) if late else one(case, answer)[0]))
 
 
 def main() -> None:

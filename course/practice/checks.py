@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from difflib import get_close_matches
 from typing import Any
@@ -20,6 +22,8 @@ from course.practice.source import (
     free_names,
     given_names,
     imports,
+    newest_is_broken,
+    reference_text,
     same_code,
     used_names,
     variant_text,
@@ -166,7 +170,11 @@ def _checked(answer: Any, which: str, seed: int | None, save: bool) -> Any:
         named = f', "{exercise.id}"' if which else ""
         again = f"check({exercise.name}{named}, seed={seed})"
     lacks = tuple(name for name, is_there in uses.items() if not is_there)
-    shown = feedback.lines(verdict, saved, again, tuple(uses), lacks)
+    tries = _count_try(engine, exercise, verdict, save)
+    shown = feedback.lines(verdict, saved, again, tuple(uses), lacks, tries)
+    if broken := newest_is_broken(exercise.name):
+        shown[1:1] = broken
+        shown = shown[: feedback.MAX_LINES]
     return _give(Checked(shown, verdict, feedback.word(verdict)), verdict.points, place)
 
 
@@ -193,12 +201,18 @@ def _exercise_of(answer: Any, which: str) -> tuple[Exercise | None, list[str]]:
     names = {e.name for e in registry.every()}
     if which:
         exercise = registry.find(which)
-        if exercise.kind == "data" or name in (None, exercise.name):
+        if exercise.kind == "data" or (
+            name in (None, exercise.name) and callable(getattr(answer, "fn", answer))
+        ):
             return exercise, []
         return None, [
             f"{exercise.id} asks for {exercise.name}, and this is {plain_words(answer)}.",
-            f"Write `def {exercise.name}(...)`: by that name your engine finds it.",
+            f"Write `{_head(exercise)}`: by that name your engine finds it.",
         ]
+    if meant := _value_of(answer):
+        return None, [_told_of(meant, f"{meant.name} is a value")]
+    if isinstance(answer, str | float | int) and (meant := _by_number(answer)):
+        return None, [_told_of(meant, f"{answer!r} only names an exercise")]
     kind = type(answer).__name__
     if name is None and kind in names:
         return None, [f"check takes the class itself: check({kind}), without brackets behind it."]
@@ -222,6 +236,30 @@ def _exercise_of(answer: Any, which: str) -> tuple[Exercise | None, list[str]]:
         ids = " or ".join(f'check({name}, "{e.id}")' for e in found)
         return None, [f"{name} is asked for more than once: {ids}."]
     return found[0], []
+
+
+def _head(exercise: Exercise) -> str:
+    """How the definition of an answer begins."""
+    is_class = re.search(rf"^class {exercise.name}\b", reference_text(exercise), re.MULTILINE)
+    return f"class {exercise.name}:" if is_class else f"def {exercise.name}(...)"
+
+
+def _by_number(answer: str | float) -> Exercise | None:
+    return next((e for e in registry.every() if str(answer) in (e.id, e.name)), None)
+
+
+def _value_of(answer: Any) -> Exercise | None:
+    """The exercise whose value in this notebook it is."""
+    shell = _shell()
+    space = shell.user_ns if shell else {}
+    data = [e for e in registry.every() if e.kind == "data"]
+    return next((e for e in data if answer is not None and space.get(e.name) is answer), None)
+
+
+def _told_of(exercise: Exercise, what: str) -> str:
+    """How an exercise is checked."""
+    number = f', "{exercise.id}"' if exercise.kind == "data" else ""
+    return f"{what}: check({exercise.name}{number}) is what you want."
 
 
 def plain_words(value: Any) -> str:
@@ -288,6 +326,18 @@ def _other_answers(exercise: Exercise, answer: Any, text: str = "") -> dict[str,
         for name, value in ours.items()
         if name in used and (name not in space or space[name] is not value)
     }
+
+
+_tries: Counter[str] = Counter()  # in this notebook, which may be unable to write its journal
+
+
+def _count_try(engine: MyEngine, exercise: Exercise, verdict: Verdict, noted: bool) -> int:
+    """How often the exercise was checked, this time included."""
+    if not any(probe.measured for probe in exercise.probes) or verdict.untouched:
+        return 0
+    _tries[exercise.key] += 1
+    written = sum(entry.get("key") == exercise.key for entry in engine.journal())
+    return max(_tries[exercise.key], written + (not noted))
 
 
 def _text_of_value(exercise: Exercise, answer: Any, text: str) -> tuple[str, str]:

@@ -41,7 +41,8 @@ class Parting:
             case "type":
                 return f"expected {_typed(self.expected)}   got {_typed(self.got)}"
             case "length":
-                return f"expected {len(self.expected)} entries   got {len(self.got)}"
+                noun = "entry" if len(self.expected) == 1 else "entries"
+                return f"expected {len(self.expected)} {noun}   got {len(self.got)}"
             case "keys":
                 return _attempts(self.expected, self.got) or (
                     f"expected the keys {words(list(self.expected))}   got {words(list(self.got))}"

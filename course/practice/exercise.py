@@ -48,6 +48,8 @@ class Probe:
     optional: does not stand in the way of passing where it cannot run.
     risky: runs in a process of its own, because it could take the kernel with it.
     seconds: longest that one case may take.
+    measured: of a prediction, the number that it is held against, in words: told with an answer
+        that holds, or after three that do not.
     """
 
     behaviour: str
@@ -63,6 +65,7 @@ class Probe:
     optional: bool = False
     risky: bool = False
     seconds: float = 3.0
+    measured: Callable[[Inputs], str] | None = None
 
     def __post_init__(self) -> None:
         if not self.examples and self.make is None:

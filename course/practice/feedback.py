@@ -11,6 +11,7 @@ from textwrap import wrap
 from typing import Any
 
 from course.practice.exercise import Exercise
+from course.practice.guess import TRIES
 from course.practice.plain import words
 from course.practice.source import reference
 from course.practice.verdict import NOT_RUN, PARTS, UNWRITTEN, Behaviour, Verdict
@@ -25,10 +26,12 @@ def lines(
     again: str = "",
     uses: tuple[str, ...] = (),
     lacks: tuple[str, ...] = (),
+    tries: int = 0,
 ) -> list[str]:
     """The feedback, line by line. saved: what became of a passed answer; again: how to check it
     again with the same inputs; uses: other answers of the notebook that do not hold and that it
-    only passes without; lacks: names that it uses and the notebook does not have."""
+    only passes without; lacks: names that it uses and the notebook does not have; tries: how often
+    it was checked, this time included."""
     if verdict.passed:
         found = _passed(verdict, saved)
         if lacks:
@@ -49,6 +52,8 @@ def lines(
     found += _failure(failure, verdict.exercise)
     found += _cause(verdict, failure)
     end = _others(verdict, failure)
+    if tries >= TRIES:
+        end += _measured(verdict, f"Measured, as you have tried {tries} times")
     if verdict.printed.strip():
         count = len(verdict.printed.strip().splitlines())
         end.append(f"Your code printed {_count(count, 'line')} while it was checked; not shown.")
@@ -87,24 +92,37 @@ def _headline(verdict: Verdict) -> str:
     held = len(verdict.behaviours) - sum(
         len(verdict.in_state(s)) for s in (PARTS, UNWRITTEN, NOT_RUN)
     )
+    if len(verdict.behaviours) == 1:
+        return f"{verdict.exercise.label}: it does not hold."
     hold = "holds" if held == 1 else "hold"
     return f"{verdict.exercise.label}: {held} of {len(verdict.behaviours)} behaviours {hold}."
 
 
 def _passed(verdict: Verdict, saved: str) -> list[str]:
     held = len(verdict.behaviours) - len(verdict.in_state(NOT_RUN))
-    number = f"all {held} behaviours hold" if held > 1 else "it holds"
+    number = {1: "it holds", 2: "both behaviours hold"}.get(held, f"all {held} behaviours hold")
     on = f", on {verdict.num_drawn} {verdict.exercise.trials}" if verdict.num_drawn else ""
     found = [f"{verdict.exercise.label}: {number}{on}."]
-    if verdict.limit:
+    if verdict.error:
         found.append(f"Largest error {verdict.error:.1e}; up to {verdict.limit:.1e} is allowed.")
     for behaviour in verdict.in_state(NOT_RUN):
         found.append(
             f"Not run here, and not needed: {behaviour.probe.behaviour} "
             f"({behaviour.outcome['not_run']})."
         )
+    found += _measured(verdict, "Measured")
     found += wrap(saved, WIDTH)
     return found
+
+
+def _measured(verdict: Verdict, head: str) -> list[str]:
+    """What predictions are held against, in the order of the behaviours."""
+    numbers = [
+        behaviour.probe.measured(behaviour.probe.examples[0])
+        for behaviour in verdict.behaviours
+        if behaviour.probe.measured is not None and behaviour.state != NOT_RUN
+    ]
+    return wrap(f"{head}: {', '.join(numbers)}.", WIDTH) if numbers else []
 
 
 def _untouched(verdict: Verdict) -> list[str]:
@@ -160,7 +178,7 @@ def _failure(failure: Behaviour, exercise: Exercise) -> list[str]:
     if "unusable" in outcome:
         return [*found, *_cut("    " + outcome["unusable"])]
     if "skipped" in outcome:
-        return [*found, f"    not tried: {outcome['skipped']}"]
+        return [*found, *_cut(f"    not tried: {outcome['skipped']}")]
     if failure.parting is not None:
         place = probe.place(failure.parting, case.inputs)
         if place:
@@ -237,7 +255,10 @@ def _known_to_python(exercise: Exercise, failure: Behaviour) -> list[str]:
         and parting.got is None
         and parting.path in ((), ("returned",))
     ):
-        told = "A function that ends without `return` gives None. Does each way through it return?"
+        told = (
+            "A function that ends without `return` gives None. Does each way through it return, "
+            "and is what it returns there anything but None?"
+        )
     elif parting is not None and type(parting.expected) is int and type(parting.got) is float:
         told = "A whole number is asked for. `/` always gives a float; `//` of two ints does not."
     return wrap(told, WIDTH, initial_indent="  ", subsequent_indent="  ")

@@ -34,7 +34,11 @@ WHY = {
     errno.EACCES: "the folder cannot be written to",
     errno.EPERM: "the folder cannot be written to",
     errno.ENAMETOOLONG: "its path is too long",
+    errno.EEXIST: "it is a file and no folder",
+    errno.ENOTDIR: "it, or a part of its path, is a file and no folder",
+    errno.ENOENT: "such a folder cannot be made",
 }
+REMEDY = "Set COURSE_MY_ENGINE to a folder of yours"
 
 
 class Busy(OSError):
@@ -172,11 +176,11 @@ def why_not(error: OSError, where: Path) -> str:
     if isinstance(error, Busy):
         return "another notebook is saving at this moment. Run this cell again."
     reason = WHY.get(error.errno or 0, error.strerror or str(error))
-    remedy = (
-        "Make some room"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT)
-        else "Set COURSE_MY_ENGINE to a folder of yours, or change its rights"
-    )
+    remedy = REMEDY
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "Make some room"
+    elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        remedy += ", or change its rights"
     return f"{reason} ({where}). {remedy} and run this cell again; what you saved before is there."
 
 

@@ -6,6 +6,7 @@ imported inside its probes. So all banks together load in a moment.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -49,7 +50,18 @@ def find(which: str) -> Exercise:
     if found:
         ids = " or ".join(repr(e.id) for e in found)
         raise ValueError(f"{which!r} is asked for in more than one lab: say {ids}")
+    if not isinstance(which, str):
+        raise ValueError(f"an exercise is named by its id or name, '4.3', and not by {which!r}")
     near = which.partition(".")[0]
-    lab_of = [e for e in every() if e.id.startswith(near + ".")] or every()
-    there = ", ".join(e.label for e in lab_of)
-    raise ValueError(f"there is no exercise {which!r}; there are {there}")
+    if lab_of := [e.label for e in every() if e.id.startswith(near + ".")]:
+        raise ValueError(f"there is no exercise {which!r}; there are {', '.join(lab_of)}")
+    raise ValueError(f"there is no exercise {which!r}. {_meant(which)}")
+
+
+def _meant(which: str) -> str:
+    names = {name.lower().replace("_", ""): name for name in (e.name for e in every())}
+    plain = which.lower().replace("_", "")
+    found = [names[near] for near in get_close_matches(plain, names, 3, cutoff=0.7)]
+    if found:
+        return f"Did you mean {' or '.join(found)}?"
+    return "`progress()` lists them all."

@@ -135,12 +135,15 @@ def outcomes(
     remote: list[int] = []
     timeouts = 0
     stuck: set[str] = set()
+    clock = guard.Clock()
     for place, case in enumerate(cases):
         behaviour = case.probe.behaviour
         if why := cannot_run(case.probe):
             results[place] = {"not_run": why}
         elif timeouts >= MAX_TIMEOUTS or behaviour in stuck:
             results[place] = {"skipped": "an endless loop before it"}
+        elif clock.seconds() > guard.IN_ALL:
+            results[place] = used_up(place)
         elif case.probe.risky:
             remote.append(place)
         else:
@@ -156,6 +159,14 @@ def outcomes(
         for place, outcome in zip(remote, run_apart(exercise, chosen, text), strict=True):
             results[place] = outcome
     return results
+
+
+def used_up(calls: int) -> Outcome:
+    """What is said of a case for which there is no time left, after so many others."""
+    return {
+        "skipped": f"the {guard.IN_ALL:g} s for all calls together were used up after {calls} of "
+        "them. Does it sleep, or do work again that it has done?"
+    }
 
 
 def expected(exercise: Exercise, cases: Iterable[Case]) -> list[Outcome]:

@@ -8,6 +8,7 @@ import contextlib
 import inspect
 import itertools
 import linecache
+import re
 import sys
 import types
 from importlib import import_module
@@ -274,6 +275,25 @@ def _cells() -> list[str]:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return [str(text) for text in shell.user_ns.get("In", [])] if shell else []
+
+
+def newest_is_broken(name: str) -> list[str]:
+    """What to say where the newest cell that gives a name has a SyntaxError: then the name is still
+    what an older cell made of it."""
+    gives = re.compile(rf"^\s*(?:(?:async )?def|class) {name}\b|^{name}\s*=", re.MULTILINE)
+    for text in reversed(_cells()):
+        if not gives.search(text):
+            continue
+        try:
+            ast.parse(text)
+        except SyntaxError as error:
+            place = f"line {error.lineno}" if error.lineno else "it"
+            return [
+                f"Your newest cell for {name} did not run: a SyntaxError in {place}. This is of an "
+                "earlier one."
+            ]
+        return []
+    return []
 
 
 def same_code(one: str, other: str) -> bool:

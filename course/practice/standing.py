@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from html import escape
+from pathlib import Path
 
 from course.practice import registry
-from course.practice.my_engine import MyEngine
+from course.practice.my_engine import REMEDY, MyEngine
 
 STATES = ("passed", "tried", "not yet")
 
@@ -66,7 +67,16 @@ class Progress:
             f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {d}".rstrip()
             for a, b, c, d in table
         ]
-        return "\n".join([*lines, "", self.summary(), f"Saved in {self.where}"])
+        return "\n".join([*lines, "", self.summary(), self.place()])
+
+    def place(self) -> str:
+        """Where it is saved, or was looked for."""
+        where = Path(self.where)
+        if where.is_dir():
+            return f"Saved in {where}"
+        if where.exists():
+            return f"{where} is a file and no folder: nothing can be saved. {REMEDY}."
+        return f"Nothing is saved yet; looked in {where}"
 
     def __repr__(self) -> str:
         return self.text()
@@ -83,7 +93,7 @@ class Progress:
         )
         return (
             f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-            f"<p>{escape(self.summary())}</p>"
+            f"<p>{escape(self.summary())} {escape(self.place())}.</p>"
         )
 
     def as_dict(self) -> dict:

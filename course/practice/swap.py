@@ -241,8 +241,20 @@ def learner_engine(
     kept in ``.failed``, and whatever comes after the block goes on. Errors that have nothing to do
     with a piece come through.
     """
-    made = _collect(names, _names(without), force, engine or MyEngine())
+    global _at_work
+    if _at_work:
+        raise RuntimeError(
+            "learner_engine() is at work already, and the pieces are in their places: use what its "
+            "`with` block has, or leave the block first"
+        )
+    limits = {"seconds": seconds, "seconds_in_all": seconds_in_all}
+    for name, value in limits.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ValueError(f"{name}={value!r}: it is a number of seconds, more than 0")
+    force = _forced(force)
+    made = _collect(names, _names(without, "without"), force, engine or MyEngine())
     made.seconds = seconds
+    _at_work = True
     try:
         made._put_in()
         with time_limit(seconds_in_all):
@@ -255,15 +267,41 @@ def learner_engine(
         _give_up(made, error, f"{type(error).__name__}: {error}".rstrip(": "))
     finally:
         made._take_back()
+        _at_work = False
 
 
-def _names(which: str | Iterable[str]) -> list[str]:
-    return [which] if isinstance(which, str) else list(which)
+_at_work = False
+
+
+def _names(which: str | Iterable[str], what: str) -> list[str]:
+    names = [which] if isinstance(which, str) else which
+    if isinstance(names, Iterable) and not isinstance(names, type | Mapping):
+        names = list(names)
+        if all(isinstance(name, str) for name in names):
+            return names
+    shown = getattr(which, "__name__", None) or repr(which)
+    raise ValueError(f"{what}={shown}: give the name of a piece, or a list of names")
+
+
+def _forced(force: Any) -> list[str] | dict[str, Any]:
+    """Names of saved pieces, or objects by name."""
+    if not isinstance(force, Mapping):
+        name = getattr(getattr(force, "fn", force), "__name__", None)
+        if name is not None:  # a function or a class
+            raise ValueError(f'force={name}: say by which name, force={{"{name}": {name}}}')
+        return _names(force, "force")
+    for name, piece in force.items():
+        if not callable(piece):
+            raise ValueError(
+                f"force={{{name!r}: {piece!r}}}: a piece is a function or a class, and this is "
+                f"{type(piece).__name__}"
+            )
+    return dict(force)
 
 
 def _collect(names: tuple, without: list, force: Any, engine: MyEngine) -> LearnerEngine:
-    by_object = dict(force) if isinstance(force, Mapping) else {}
-    by_name = [] if by_object else _names(force)
+    by_object = force if isinstance(force, dict) else {}
+    by_name = [] if isinstance(force, dict) else force
     chosen = [registry.find(name) for name in names]
     if not names:
         chosen = [e for e in registry.pieces() if e.symbol.startswith(ENGINE)]

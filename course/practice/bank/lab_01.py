@@ -9,6 +9,7 @@ from typing import Any
 from course.practice.compare import Parting, Tolerance
 from course.practice.exercise import Exercise, Inputs, Probe
 from course.practice.guard import Unusable, attempt, int_list
+from course.practice.guess import how_far
 from course.sizing import MODELS, ModelShape
 
 # ---- 1.1 kv_bytes_per_token ---------------------------------------------------------------------
@@ -706,20 +707,12 @@ def _near(answer: Any, inputs: Inputs) -> str:
     ratio = guess / counted
     if 0.9 <= ratio <= 1.1:
         return "within 10 % of what is counted"
-    how = next(words for limit, words in HOW_FAR if ratio <= limit)
-    return f"you say {how} the {counted:.1f} that are counted"
+    return f"you say {how_far(guess, counted, 'what is counted')}"
 
 
-HOW_FAR = (
-    (0.05, "less than a twentieth of"),
-    (0.35, "less than a third of"),
-    (0.7, "about half of"),
-    (0.9, "somewhat less than"),
-    (1.4, "somewhat more than"),
-    (2.8, "about twice"),
-    (20, "several times"),
-    (float("inf"), "far more than"),
-)
+def _counted(inputs: Inputs) -> str:
+    run = inputs["run"]
+    return f"{tokens_computed(*run, cached=False) / tokens_computed(*run, cached=True):.1f}"
 
 
 def _of_answer(inputs: Inputs) -> str:
@@ -751,6 +744,7 @@ PREDICTION = Exercise(
             _near,
             examples=({"run": [prompt, output]},),
             describe=_of_answer,
+            measured=_counted,
         )
         for prompt, output in RUNS
     ),

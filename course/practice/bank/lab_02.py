@@ -11,6 +11,7 @@ from course.memory.slab import SlabAllocator
 from course.practice.compare import Parting, Tolerance
 from course.practice.exercise import Exercise, Inputs, Probe
 from course.practice.guard import Unusable, attempt
+from course.practice.guess import how_far
 from course.sizing import GIB, MODELS, ModelShape, kv_bytes
 
 # ---- 2.1 the allocator --------------------------------------------------------------------------
@@ -870,19 +871,6 @@ def measured(question: str) -> float:
     return 100 * run.sustained.shares()["live"] if "%" in what else run.sustained_batch
 
 
-HOW_FAR = (
-    (0.1, "less than a tenth of"),
-    (0.5, "less than half of"),
-    (0.8, "about two thirds of"),
-    (1.0, "somewhat less than"),
-    (1.3, "somewhat more than"),
-    (1.75, "about half as much again as"),
-    (2.8, "about twice"),
-    (10, "several times"),
-    (float("inf"), "far more than"),
-)
-
-
 def _near(answer: Any, inputs: Inputs) -> str:
     question = inputs["question"]
     guess = answer.get(question) if type(answer) is dict else None
@@ -891,8 +879,7 @@ def _near(answer: Any, inputs: Inputs) -> str:
     found = measured(question)
     if abs(guess - found) <= (0.5 if question.endswith("a slab each") else 0.2 * found):
         return "near enough"
-    how = next(words for limit, words in HOW_FAR if guess <= limit * found)
-    return f"you say {how} the {found:.1f} that are measured"
+    return f"you say {how_far(guess, found)}"
 
 
 PREDICTION = Exercise(
@@ -922,6 +909,7 @@ PREDICTION = Exercise(
             _near,
             examples=({"question": question},),
             describe=_of_answer,
+            measured=lambda inputs: f"{measured(inputs['question']):.1f}",
         )
         for question in QUESTIONS
     ),

@@ -11,6 +11,7 @@ from course.memory.arena import Arena
 from course.practice.compare import Parting
 from course.practice.exercise import Exercise, Inputs, Probe
 from course.practice.guard import Unusable, attempt
+from course.practice.guess import how_far
 
 # ---- 3.1 the arena ------------------------------------------------------------------------------
 #
@@ -941,7 +942,7 @@ def _near(answer: Any, inputs: Inputs) -> str:
         return "within 0.05 of what is measured"
     if guess > 1:
         return f"you say {guess:g}; a share lies between 0 and 1"
-    return f"you say {guess:g}, measured is {measured:.2f}"
+    return f"you say {guess:g}: {how_far(guess, measured)}"
 
 
 MOVED = Exercise(
@@ -969,6 +970,7 @@ MOVED = Exercise(
             _near,
             examples=({"leaving": leaving},),
             describe=_nothing,
+            measured=lambda inputs: f"{measured_moved_share(inputs['leaving']):.2f}",
         )
         for leaving in LEAVING
     ),

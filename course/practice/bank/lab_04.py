@@ -9,6 +9,7 @@ from course.engine.block_pool import BlockPool, DoubleFree, OutOfBlocks
 from course.practice.compare import Parting
 from course.practice.exercise import Exercise, Inputs, Probe
 from course.practice.guard import Unusable, attempt, int_list
+from course.practice.guess import how_far
 
 # ---- 4.1 the pool -------------------------------------------------------------------------------
 #
@@ -1016,7 +1017,7 @@ def _near(answer: Any, inputs: Inputs) -> str:
     measured = measured_empty_slots(size)
     if abs(guess - measured) <= max(0.1 * measured, 0.25):
         return "within 10 %, or a quarter of a slot, of what is measured"
-    return f"you say {guess:g}, measured are {measured:.2f}"
+    return f"you say {guess:g}: {how_far(guess, measured)}"
 
 
 PREDICTION = Exercise(
@@ -1042,6 +1043,7 @@ PREDICTION = Exercise(
             _near,
             examples=({"block_size": size},),
             describe=_of_answer,
+            measured=lambda inputs: f"{measured_empty_slots(inputs['block_size']):.2f}",
         )
         for size in SIZES
     ),

@@ -15,6 +15,7 @@ from course.engine.scheduler import Scheduler, SchedulerConfig, Step
 from course.practice.compare import Parting
 from course.practice.exercise import Exercise, Inputs, Probe
 from course.practice.guard import Unusable
+from course.practice.guess import how_far
 
 # ---- A day at the server ------------------------------------------------------------------------
 #
@@ -1086,7 +1087,7 @@ def _near(answer: Any, inputs: Inputs) -> str:
     measured = measured_gain(case)
     if abs(guess - measured) <= 0.15 * measured:
         return "within 15 % of what is measured"
-    return f"you say {guess:g} times, measured are {measured:.1f}"
+    return f"you say {guess:g} times: {how_far(guess, measured)}"
 
 
 PREDICTION = Exercise(
@@ -1111,7 +1112,13 @@ PREDICTION = Exercise(
         "only the number of tokens counts, and batching cannot change it.",
     ),
     probes=tuple(
-        Probe(f"the gain: {case}", _near, examples=({"case": case},), describe=_of_answer)
+        Probe(
+            f"the gain: {case}",
+            _near,
+            examples=({"case": case},),
+            describe=_of_answer,
+            measured=lambda inputs: f"{measured_gain(inputs['case']):.1f}",
+        )
         for case in CASES
     ),
 )

@@ -11,6 +11,7 @@ from course.engine.sampling_params import SamplingParams
 from course.practice.compare import Parting
 from course.practice.exercise import Exercise, Inputs, Probe
 from course.practice.guard import Unusable, attempt, int_list
+from course.practice.guess import how_far
 
 # ---- 7.1 fork, grow, release --------------------------------------------------------------------
 #
@@ -431,7 +432,7 @@ def _near(answer: Any, inputs: Inputs) -> str:
     if abs(guess - measured) <= 3:
         return "within 3 points of what is measured"
     told = f"about {guess:.0f} %" if guess == 0 or guess >= 1 else "less than 1 %"
-    return f"you say {told}, measured are {measured:.1f} %"
+    return f"you say {told}: {how_far(guess, measured)}"
 
 
 def _of_answer(inputs: Inputs) -> str:
@@ -458,7 +459,13 @@ PREDICTION = Exercise(
         "without sharing: 4 times about (prompt + answer + 7.5) / 16. Divide, times 100.",
     ),
     probes=tuple(
-        Probe(f"saved with the lengths of {name}", _near, ({"mix": name},), describe=_of_answer)
+        Probe(
+            f"saved with the lengths of {name}",
+            _near,
+            ({"mix": name},),
+            describe=_of_answer,
+            measured=lambda inputs: f"{measured_saved(inputs['mix']):.1f} %",
+        )
         for name in MIXES
     ),
 )

@@ -15,6 +15,7 @@ from course.engine.sampling_params import SamplingParams
 from course.practice.compare import Parting, Tolerance
 from course.practice.exercise import Exercise, Inputs, Probe
 from course.practice.guard import Unusable
+from course.practice.guess import how_far
 
 TORCH = ("torch",)
 EOS = 2
@@ -989,7 +990,7 @@ def _near_ratio(answer: Any, inputs: Inputs) -> str:
     measured = measured_batch("pages") / measured_batch("slab")
     if abs(answer - measured) <= TOLERANCE * measured:
         return "within 20 % of what is measured"
-    return f"you say {answer:g} times as many, measured are {measured:.1f} times"
+    return f"you say {answer:g} times as many: {how_far(answer, measured)}"
 
 
 def _of_answer(inputs: Inputs) -> str:
@@ -1015,7 +1016,13 @@ RATIO = Exercise(
         "the limit, over a request's mean length.",
     ),
     probes=(
-        Probe("pages : slabs, at equal memory", _near_ratio, examples=({},), describe=_of_answer),
+        Probe(
+            "pages : slabs, at equal memory",
+            _near_ratio,
+            examples=({},),
+            describe=_of_answer,
+            measured=lambda inputs: f"{measured_batch('pages') / measured_batch('slab'):.1f}",
+        ),
     ),
 )
 

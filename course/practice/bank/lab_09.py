@@ -9,6 +9,7 @@ from course.engine.block_pool import BlockPool
 from course.practice.compare import Parting, Tolerance
 from course.practice.exercise import Exercise, Inputs, Probe
 from course.practice.guard import Unusable, attempt
+from course.practice.guess import how_far
 
 TORCH = ("torch",)
 
@@ -538,7 +539,7 @@ def _near_share(answer: Any, inputs: Inputs) -> str:
     measured = measured_share(head_dim)
     if abs(guess - measured) <= 0.5:
         return "within half a percent of what is measured"
-    return f"you say {guess:g} %, measured are {measured:.1f} %"
+    return f"you say {guess:g} %: {how_far(guess, measured)}"
 
 
 def _of_answer(inputs: Inputs) -> str:
@@ -571,6 +572,7 @@ SHARE = Exercise(
             examples=({"head_dim": head_dim},),
             describe=_of_answer,
             needs=TORCH,
+            measured=lambda inputs: f"{measured_share(inputs['head_dim']):.1f} %",
         )
         for head_dim in HEAD_DIMS
     ),
