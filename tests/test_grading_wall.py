@@ -12,7 +12,7 @@ import pytest
 
 from course.engine.block_pool import BlockPool, OutOfBlocks
 from course.grading import outcomes
-from course.grading.session import known_class
+from course.grading.near import known_class
 from course.grading.wall import lockdown
 from course.grading.wall.peer import Peer
 from course.grading.wall.wire import MAX_CASE, Channel, Gone, Uncrossable
@@ -227,10 +227,11 @@ def test_what_is_not_the_courses_is_not_handed_over(across, value):
         answer(value)
 
 
-def raw(*messages: bytes):
+def raw(*messages: bytes, numbered: bool = True):
     """A guarded peer whose other side wrote these bytes already."""
     near, far = ends()
-    for message in messages:
+    for turn, message in enumerate(messages, 1):
+        message = message.replace(b"{", b'{"to": %d, ' % turn, 1) if numbered else message
         os.write(far.write, struct.pack("<I", len(message)) + message)
     near.deadline = time.monotonic() + 2
     return Peer(near, guarded=True, find_class=known_class), far
@@ -259,6 +260,13 @@ def test_a_worker_that_lies_is_gone_or_raises_nothing_new(lie):
     with pytest.raises((Gone, Exception)) as caught:
         peer.ask("case")
     assert isinstance(caught.value, Gone) or hasattr(caught.value, "told")
+
+
+def test_an_answer_to_no_question_or_another_is_an_end():
+    for message, numbered in ((b'{"ok": 2}', False), (b'{"to": 2, "ok": 2}', False)):
+        peer, _ = raw(message, numbered=numbered)
+        with pytest.raises(Gone, match="answers no question"):
+            peer.ask("case")
 
 
 def test_more_than_was_asked_for_and_too_much_is_an_end():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from course.grading import results, room, trial, wording
+from course.grading import desk, results, room, trial, wording
 from course.grading.results import BehaviourResult, ExerciseResult
 from course.grading.signs import signs
 from course.grading.trial import Bench
@@ -87,7 +87,7 @@ def _verdict(
 ) -> tuple[Verdict, trial.Trial, list[Case]]:
     cases, wanted, _ = prepared(exercise.key, seed)
     place = room.build(exercise, where, with_probes=how == trial.INSIDE)
-    tried = trial.try_answer(bench, place, exercise, cases, text, how, seed)
+    tried = desk.try_answer(bench, place, exercise, cases, text, how, seed)
     verdict = verdicts.judge(exercise, cases, wanted, tried.outcomes, "")
     return verdict, tried, cases
 

@@ -7,10 +7,9 @@ import os
 import secrets
 import socket
 import sys
-import tempfile
 from pathlib import Path
 
-from course.grading import room, sandbox
+from course.grading import leftovers, room, sandbox
 from course.grading.results import IsolationReport
 from course.grading.session import Limits, Session
 from course.grading.wall.wire import Gone
@@ -95,7 +94,7 @@ def measure(level: str, where: Path) -> tuple[list[str], dict[str, bool]]:
     name = f"COURSE_{secrets.token_hex(4)}"
     os.environ[name] = "1"
     listener = socket.create_server(("127.0.0.1", 0))
-    open_folder = Path(tempfile.mkdtemp(prefix="course-open-"))
+    open_folder = leftovers.make("open")
     open_folder.chmod(0o777)
     targets = [str(bare.path), str(ROOT), *sandbox.packages()[:1], str(open_folder), "/var/tmp"]
     try:

@@ -7,7 +7,6 @@ wrote; it reads what they handed in, which is reason enough to do so in a proces
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 
 from course.grading import answers, exam, notebook, results
 from course.grading.archive import Entry
+from course.grading.desk import end_with_parent
 from course.grading.results import Submission
 from course.grading.session import Limits
 from course.grading.trial import Bench
@@ -168,12 +168,6 @@ def as_line(entry: Entry) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _end_with_parent() -> None:
-    """Killed graders leave nobody working behind them."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)  # PR_SET_PDEATHSIG, SIGKILL
-
-
 def _limit_memory() -> None:
     try:
         import resource
@@ -184,7 +178,7 @@ def _limit_memory() -> None:
 
 
 def main() -> None:
-    _end_with_parent()
+    end_with_parent()
     _limit_memory()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what anything prints does not get between the lines

@@ -7,7 +7,6 @@ import json
 import os
 import queue
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import course
-from course.grading import intake, isolation, results
+from course.grading import intake, isolation, leftovers, results
 from course.grading.hands import Hand
 from course.grading.intake import Intake
 from course.grading.plan import Options, Progress, Unit, errors, is_done, open_run, units
@@ -54,7 +53,8 @@ def grade(options: Options, on_change: Callable[[Progress], None] = lambda p: No
             if submission.unit == unit.name:
                 (partial_folder / f"{submission.name}.json").unlink(missing_ok=True)
     began = time.monotonic()
-    rooms = Path(tempfile.mkdtemp(prefix="course-rooms-"))
+    leftovers.sweep()
+    rooms = leftovers.make("rooms")
     try:
         kept = isolation.find(rooms, options.level)
         if not kept.sufficient and not options.allow_unsandboxed:
@@ -96,7 +96,7 @@ def _work(
     try:
         while any(hand.is_alive() for hand in hands):
             hands[0].join(0.25) if hands[0].is_alive() else time.sleep(0.25)
-            peak = max(peak, resident(os.getpid()))
+            peak = max(peak, resident(os.getpid(), fair=True))
     finally:
         stop.set()
         for hand in hands:

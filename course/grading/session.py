@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from course.grading import sandbox
+from course.grading import leftovers, sandbox
+from course.grading.near import Near
 from course.grading.room import Room
-from course.grading.wall.peer import Peer
 from course.grading.wall.wire import Channel, Gone
+from course.practice.exercise import Exercise
 from course.practice.guard import TooLong
 
 START = 60.0  # s that Python and an exercise's imports may take
@@ -32,14 +32,6 @@ class Limits:
     memory: int = 2 * 2**30
     file_size: int = 16 * 2**20
     processes: int = 64
-
-
-def known_class(module: str, name: str) -> Any:
-    """A class of the course that is loaded here already; a worker cannot have one imported."""
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    return found
 
 
 @contextlib.contextmanager
@@ -64,14 +56,21 @@ def alarm(seconds: float) -> Iterator[None]:
 class Session:
     """A context: the worker lives inside of it, and nothing of it is left afterwards."""
 
-    def __init__(self, room: Room, level: str, limits: Limits, slot: int = 0):
+    def __init__(
+        self,
+        room: Room,
+        level: str,
+        limits: Limits,
+        slot: int = 0,
+        exercise: Exercise | None = None,
+    ):
         self.room, self.level, self.limits = room, level, limits
-        self.slot = slot
+        self.slot, self.exercise = slot, exercise
         self.on: dict[str, Any] = {}
         self.peak = 0
 
     def __enter__(self) -> Session:
-        self.tmp = Path(tempfile.mkdtemp(prefix="course-worker-"))
+        self.tmp = leftovers.make("worker")
         try:
             self._start()
         except BaseException:
@@ -101,7 +100,7 @@ class Session:
             os.close(there)
             os.close(back)
             self.channel = Channel(read, write, self._look)
-        self.peer = Peer(self.channel, guarded=True, find_class=known_class)
+        self.peer = Near(self.channel, self.exercise)
         self.channel.deadline = time.monotonic() + START
         try:
             self.channel.send(order)
@@ -185,13 +184,15 @@ class Session:
             raise Gone("memory", f"it used more than {told} of memory")
 
 
-def resident(pid: int) -> int:
-    """Bytes of memory of a process and all that it started; 0 where /proc does not say."""
+def resident(pid: int, fair: bool = False) -> int:
+    """Bytes of memory of a process and all that it started; 0 where /proc does not say.
+
+    fair: what several of them share is counted once, not for each.
+    """
     total, todo = 0, [pid]
-    page = os.sysconf("SC_PAGE_SIZE")
     for number in todo:
         try:
-            total += int(Path(f"/proc/{number}/statm").read_text().split()[1]) * page
+            total += _of_one(number, fair)
             for task in os.listdir(f"/proc/{number}/task"):
                 children = Path(f"/proc/{number}/task/{task}/children").read_text()
                 todo += map(int, children.split())
@@ -200,3 +201,10 @@ def resident(pid: int) -> int:
         if len(todo) > 500:
             break
     return total
+
+
+def _of_one(pid: int, fair: bool) -> int:
+    if not fair:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))

@@ -42,14 +42,14 @@ class Trial:
 
 @dataclass
 class Bench:
-    """Where answers are tried. new_session(room) -> a worker that is not started yet."""
+    """Where answers are tried. session(room, exercise) -> a worker that is not started yet."""
 
     level: str
     limits: Limits
     slot: int = 0
 
-    def session(self, room: Room) -> Session:
-        return Session(room, self.level, self.limits, self.slot)
+    def session(self, room: Room, exercise: Exercise) -> Session:
+        return Session(room, self.level, self.limits, self.slot, exercise)
 
 
 def try_answer(
@@ -73,7 +73,7 @@ def try_answer(
     end = time.monotonic() + bench.limits.seconds
     while todo:
         try:
-            with bench.session(room) as session:
+            with bench.session(room, exercise) as session:
                 try:
                     _one_session(session, exercise, cases, text, how, todo, outcomes, stuck, end)
                 except (Gone, TooLong) as error:

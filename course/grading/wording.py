@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 
 from course.grading import results
@@ -16,6 +17,7 @@ LOUD = {
     "KeyboardInterrupt": "it tried to interrupt its process",
 }  # fmt: skip
 ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{5,}")
+STATUS = re.compile(r" by SIG\w+| \(.*\)$")
 STATES = {
     HOLDS: results.HOLDS, PARTS: results.WRONG,
     UNWRITTEN: results.UNWRITTEN, NOT_RUN: results.NOT_RUN,
@@ -84,7 +86,11 @@ def told(behaviour: Behaviour, points: float) -> BehaviourResult:
 
 
 def _reason(behaviour: Behaviour, hidden: bool) -> str:
-    """Why it does not hold. hidden: nothing from which the inputs could be read."""
+    """Why it does not hold. hidden: nothing from which the inputs could be read.
+
+    An answer chooses the name of its error, the line where it happens, the way in which its process
+    ends: each could spell out what it was asked.
+    """
     outcome = behaviour.outcome
     if "not_run" in outcome:
         return f"not run here: {outcome['not_run']}"
@@ -93,16 +99,20 @@ def _reason(behaviour: Behaviour, hidden: bool) -> str:
     line = ""
     if "error" in outcome:
         error = outcome["error"]
+        if hidden:
+            kind = getattr(builtins, error["type"], None)
+            known = isinstance(kind, type) and issubclass(kind, BaseException)
+            return error["type"] if known else "an error"
         if "line" in error:
             line = f", in line {error['line']} of your answer"
-        message = "" if hidden else f": {error['message']}".rstrip(": ")
+        message = f": {error['message']}".rstrip(": ")
         return f"{error['type']}{message}{line}"
     if "timeout" in outcome:
         return f"no answer within {outcome['timeout']:g} s; is there an endless loop?"
     if "died" in outcome:
-        return str(outcome["died"])
+        return _without_status(outcome["died"], hidden)
     if "skipped" in outcome:
-        return f"not tried: {outcome['skipped']}"
+        return f"not tried: {_without_status(outcome['skipped'], hidden)}"
     if "unusable" in outcome:
         return "what came back cannot be used" if hidden else str(outcome["unusable"])
     if behaviour.parting is not None:
@@ -114,6 +124,10 @@ def _reason(behaviour: Behaviour, hidden: bool) -> str:
         except Exception:
             return f"a wrong {behaviour.parting.why}"
     return ""
+
+
+def _without_status(words: str, hidden: bool) -> str:
+    return STATUS.sub("", words) if hidden else words
 
 
 def feedback(exercise: Exercise, result: ExerciseResult) -> list[str]:

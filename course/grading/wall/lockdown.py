@@ -31,6 +31,8 @@ FORBIDDEN = {
     "chroot": (161, 51), "fsopen": (430, 430), "move_mount": (429, 429), "open_tree": (428, 428),
     "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264), "kexec_load": (246, 104),
     "init_module": (175, 105), "finit_module": (313, 273), "kcmp": (312, 272),
+    "socketpair": (53, 199), "sched_setparam": (142, 118), "sched_setscheduler": (144, 119),
+    "sched_setattr": (314, 274), "ioprio_set": (251, 30),
 }  # fmt: skip
 # Allowed only on this process itself: their first argument is 0 or its own number.
 ON_ITSELF = {

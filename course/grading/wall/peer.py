@@ -20,14 +20,19 @@ class Peer(Codec):
         super().__init__(guarded, find_class)
         self.channel = channel
         self.notes: set[str] = set()
+        self.asked = 0
 
     def ask(self, verb: str, **what: Any) -> Any:
         """Send a request, serve the other side until it answers, give the answer."""
         if self.guarded and self.channel.unread:
             raise Gone("broken", "it wrote to the answer pipe without being asked")
-        self._say({"do": verb, **what})
+        self.asked += 1
+        turn = self.asked
+        self._say({"do": verb, "turn": turn, **what})
         while True:
             message = self.channel.receive()
+            if self.guarded and "do" not in message and message.get("to") != turn:
+                raise Gone("broken", "it wrote to the answer pipe what answers no question")
             try:
                 self._heed(message)
                 error = self._raised(message["bad"]) if "bad" in message else None
@@ -57,6 +62,7 @@ class Peer(Codec):
             self._change(number, content)
 
     def _serve(self, message: dict) -> None:
+        to = message.get("turn")
         try:
             answer: dict = {"ok": self.encode(self._done(message))}
         except Gone:
@@ -66,11 +72,12 @@ class Peer(Codec):
         except BaseException as error:
             answer = {"bad": self.describe(error)}
         try:
-            self._say(answer)
+            self._say({**answer, "to": to})
         except Uncrossable as error:  # too large: what it holds is not shared any more
             self.shared.clear()
             self.numbers.clear()
-            self._say({"bad": {"kinds": ["builtins:TypeError"], "message": str(error)}})
+            bad = {"kinds": ["builtins:TypeError"], "message": str(error)}
+            self._say({"bad": bad, "to": to})
 
     def _done(self, message: dict) -> Any:
         """What the other side asks of an object of ours."""
@@ -112,6 +119,8 @@ class Peer(Codec):
         set those that hold data. Through names with an underscore it would reach the grader's
         globals, through methods put in the place of others what a probe finds."""
         name = arguments[0] if arguments else ""
+        if verb == "in" and hasattr(type(target), "__next__"):
+            raise AttributeError("an iterator holds nothing")  # nor might looking ever end
         if verb == "put":
             raise AttributeError("what the probe handed over cannot be changed in this way")
         if verb in ("get", "set"):
