@@ -105,7 +105,7 @@ class Server:
     """
 
     def __init__(self, folder, app="make lab", **variables):
-        self.folder, state = folder, folder / ".state"
+        self.app, self.folder, state = app, folder, folder / ".state"
         state.mkdir(exist_ok=True)
         self.log = state / "server.log"
         env = {k: v for k, v in os.environ.items() if not k.startswith(("COURSE_", "PYTEST"))}
@@ -185,7 +185,7 @@ def open_book(server, browser, name, width=1280, height=900, **settings):
     """A notebook of the folder, in a window of its own."""
     context = browser.new_context(viewport={"width": width, "height": height}, **settings)
     page = context.new_page()
-    where = f"lab/workspaces/{uuid4().hex}/tree"
+    where = "notebooks" if server.app == "notebook" else f"lab/workspaces/{uuid4().hex}/tree"
     page.goto(f"{server.address}/{where}/{name}?token={server.token}", timeout=KERNEL)
     return Book(page, server.folder / name)
 
@@ -230,19 +230,23 @@ class Book:
             timeout=KERNEL,
         )
 
-    def run(self, cell):
-        """Run one cell, as a learner does."""
+    def run(self, cell, code=None):
+        """Run one cell, as a learner does; with ``code`` typed in its place. Gives its output."""
         cell.locator(".cm-content").click()
+        here = cell.element_handle()  # with other words in it the cell would not be found again
+        number = "e => e.querySelector('.jp-InputPrompt').innerText"
+        before = here.evaluate(number)
+        if code is not None:
+            self.page.keyboard.press("Control+a")
+            self.page.keyboard.insert_text(code)
         self.page.keyboard.press("Control+Enter")
+        self.page.wait_for_function(
+            f"([e, before]) => /[0-9]/.test(({number})(e)) && ({number})(e) !== before",
+            arg=[here, before],
+            timeout=KERNEL,
+        )
         self.at_rest()
-
-    def rewrite(self, cell, code):
-        """Put other code in a cell's place, by keyboard, and run it."""
-        cell.locator(".cm-content").click()
-        self.page.keyboard.press("Control+a")
-        self.page.keyboard.insert_text(code)
-        self.page.keyboard.press("Control+Enter")
-        self.at_rest()
+        return here.query_selector(".jp-Cell-outputArea").inner_text()
 
     def theme(self, name):
         """Change to "JupyterLab Light" or "JupyterLab Dark" in the settings menu."""
@@ -251,12 +255,20 @@ class Book:
         self.page.locator(".lm-Menu-itemLabel", has_text=re.compile(f"^{name}$")).click()
         self.page.wait_for_selector(f"body[data-jp-theme-name='{name}']", state="attached")
 
+    def sidebar(self, wanted):
+        """Show or hide the list of files, which a narrow window has no room for."""
+        files = self.page.locator(".jp-FileBrowser").first
+        if files.is_visible() != wanted:
+            self.page.locator(".lm-TabBar-tab[data-id='filebrowser']").click()
+            files.wait_for(state="visible" if wanted else "hidden")
+
     def photograph(self, name, looks=(("JupyterLab Light", 1280),), height=1800):
         """The whole notebook in screenshots: NAME_light_1280_01.png and so on."""
         was = self.page.viewport_size
         for theme, width in looks:
             self.theme(theme)
             self.page.set_viewport_size({"width": width, "height": height})
+            self.sidebar(width > 1000)
             panel = self.page.locator(".jp-WindowedPanel-outer").first
             top, part, end = 0, 0, 1
             while top < end and part < 20:
@@ -325,14 +337,28 @@ def shot(what, name):
     what.screenshot(path=str(SHOTS / f"{name}.png"), animations="disabled")
 
 
-def violations(page, within):
-    """What axe-core says against WCAG 2.1 AA inside these places (CSS selectors)."""
+# To axe all text in JupyterLab is out of sight, and so of no contrast: its body has no height, and
+# what lies outside the scrolled panel is covered. So the window gets as high as the notebook.
+IN_SIGHT = """body, .jp-LabShell, .jp-ThemedContainer, .jp-OutputArea-child
+{ overflow: visible !important }"""
+
+
+def violations(book):
+    """What axe-core says against WCAG 2.1 AA of what the course puts on the page."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page, size = book.page, book.page.viewport_size
+    page.add_style_tag(content=IN_SIGHT)
+    panel = page.locator(".jp-WindowedPanel-outer").first
+    height = panel.evaluate("e => (e.scrollTop = 0, e.scrollHeight)")
+    page.set_viewport_size({"width": size["width"], "height": height + 400})
     options = {"runOnly": {"type": "tag", "values": WCAG}, "preload": False}
-    context = {"include": [[place] for place in within]}
-    found = axe.run(page, context=context, options=options).response["violations"]
+    context = {"include": [[place] for place in OURS]}
+    response = axe.run(page, context=context, options=options).response
+    page.set_viewport_size(size)
+    passed = {rule["id"]: len(rule["nodes"]) for rule in response["passes"]}
+    book.contrasts = passed.get("color-contrast", 0)
     return [
-        f"{rule['id']} ({rule['impact']}): {node['html'][:160]}"
-        for rule in found
+        f"{rule['id']} ({rule['impact']}): {node['html'][:300]}"
+        for rule in response["violations"]
         for node in rule["nodes"]
     ]

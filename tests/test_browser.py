@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 from browsing import (
+    ALL,
     KERNEL,
-    OURS,
     Server,
     copy_course,
     needs_chromium,
@@ -53,10 +53,9 @@ def test_make_lab_opens_on_the_start_page(lab):
     page.close()
 
 
-@pytest.mark.parametrize("name", ["02_what_a_reservation_wastes", "04_block_tables"])
-def test_a_lesson_runs_and_shows_no_error(lab, name):
-    """The quick ones; the others run in the whole round."""
-    book = open_book(*lab, f"notebooks/{name}.ipynb")
+def test_a_lesson_runs_and_shows_no_error(lab):
+    """A quick one; the others run in the whole round."""
+    book = open_book(*lab, "notebooks/04_block_tables.ipynb")
     book.run_all()
     assert book.faults() == []
     book.close()
@@ -119,7 +118,7 @@ PIECES = {
     ),
     "address_microscope": Piece(
         "from course.show import address_microscope\naddress_microscope()",
-        [("combobox", "Request"), ("spinbutton", "Token", "1"), ("spinbutton", "KV head", "1")],
+        [("combobox", "Request"), ("spinbutton", "Token", "1"), ("spinbutton", "KV head", "0")],
     ),
     "scheduler_timeline": Piece(
         "from course.show import scheduler_timeline\nscheduler_timeline()",
@@ -131,7 +130,8 @@ PIECES = {
         [("button", "yes"), ("button", "no")],
     ),
     "predict_number": Piece(
-        "slots = predict('How many slots?', unit='slots')", [("textbox", "A number", "12")]
+        "slots = predict('How many slots?', unit='slots')",
+        [("textbox", "A number, in slots", "12")],
     ),
 }  # fmt: skip
 STILL = {
@@ -176,8 +176,10 @@ def by_mouse(page, part, role, typed):
 def by_keyboard(page, part, role, typed):
     reach(page, part)
     if role == "combobox":
+        # JupyterLab takes an arrow for itself while the list is closed. Space opens it.
         first = part.evaluate("e => e.selectedIndex === 0")
-        page.keyboard.press("ArrowDown" if first else "ArrowUp")
+        for key in ("Space", "ArrowDown" if first else "ArrowUp", "Enter"):
+            page.keyboard.press(key)
     elif role == "spinbutton":
         before = part.input_value()
         page.keyboard.press("ArrowUp")
@@ -194,7 +196,7 @@ def by_keyboard(page, part, role, typed):
 def reach(page, part):
     """To a control with Tab alone, from its cell's own side."""
     cell = part.locator("xpath=ancestor::div[contains(@class, 'jp-CodeCell')]")
-    cell.locator(".jp-InputPrompt").click()
+    cell.focus()
     for _ in range(30):
         page.keyboard.press("Tab")
         if part.evaluate("e => e === document.activeElement"):
@@ -297,14 +299,19 @@ def test_an_open_table_stays_open(widgets):
     assert rows.is_visible()
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
-def test_axe_finds_nothing_in_what_is_ours(widgets, theme):
+ALL_LOOKS = [("JupyterLab Light", (1280, 768)), ("JupyterLab Dark", (1280, 768))]
+LOOKS = ALL_LOOKS if ALL else [("JupyterLab Light", (1280,)), ("JupyterLab Dark", (768,))]
+
+
+@pytest.mark.parametrize(("theme", "widths"), LOOKS)
+def test_axe_finds_nothing_in_what_is_ours(widgets, theme, widths):
     page = widgets.page
     widgets.theme(theme)
     faults = []
-    for width in (1280, 768):
+    for width in widths:
         page.set_viewport_size({"width": width, "height": 900})
-        faults += [f"{theme} {width}: {fault}" for fault in violations(page, OURS)]
+        widgets.sidebar(width > 1000)
+        faults += [f"{theme} {width}: {fault}" for fault in violations(widgets)]
         for name in [*PIECES, *STILL]:
             output = output_of(widgets, name)
             look = f"{theme.split()[-1].lower()}_{width}_{name}"
@@ -317,6 +324,7 @@ def test_axe_finds_nothing_in_what_is_ours(widgets, theme):
                 faults.append(f"{look}: {wide} pixels are cut off")
     page.set_viewport_size({"width": 1280, "height": 900})
     assert faults == []
+    assert widgets.contrasts > 50, "axe saw hardly any text: nothing was tested"
 
 
 def test_axe_would_find_something(widgets):
@@ -326,7 +334,7 @@ def test_axe_would_find_something(widgets):
         "<img class=planted src='data:,'>"
     )
     output.locator("p").first.evaluate("(e, html) => e.insertAdjacentHTML('afterend', html)", pale)
-    found = "\n".join(violations(page, OURS))
+    found = "\n".join(violations(widgets))
     assert "color-contrast" in found
     assert "image-alt" in found
     page.evaluate("document.querySelectorAll('.planted').forEach(e => e.remove())")
@@ -339,20 +347,19 @@ WRONG = """def blocks_needed(num_tokens: int, block_size: int) -> int:
 RIGHT = WRONG.replace("num_tokens // block_size + 1", "-(-num_tokens // block_size)")
 
 
-def test_a_lab_is_solved_saved_and_there_after_a_restart(lab, tmp_path_factory):
+def test_a_lab_is_solved_saved_and_there_after_a_restart(lab):
     server, browser = lab
     book = open_book(server, browser, "exercises/04_block_tables.ipynb")
     book.run(book.cell("from course.practice import check"))
 
-    def answer(words, code):
-        book.rewrite(book.cell(words), code)
-        checked = book.cell(re.compile(r"^check\(blocks_needed\)"))
-        book.run(checked)
-        return checked.locator(".jp-Cell-outputArea").inner_text()
+    def answer(code):
+        book.run(book.cell("def blocks_needed"), code)
+        return book.run(book.cell(re.compile(r"^check\(blocks_needed\)")))
 
-    untouched = answer("4.2: write blocks_needed", book.cell("4.2: write").inner_text())
+    untouched = answer(None)
     assert "4.2 blocks_needed" in untouched
-    said = answer("def blocks_needed", WRONG)
+    assert "Traceback" not in untouched
+    said = answer(WRONG)
     shot(book.page, "lab_04_wrong")
     assert "expected" in said
     assert re.search(r"\d of \d+ behaviours hold", said)
@@ -361,7 +368,7 @@ def test_a_lab_is_solved_saved_and_there_after_a_restart(lab, tmp_path_factory):
     hint.locator("summary").click()
     assert "exactly full" in hint.inner_text()
     shot(book.page, "lab_04_hint")
-    said = answer("def blocks_needed", RIGHT)
+    said = answer(RIGHT)
     assert "4.2 blocks_needed: all" in said
     assert "Saved to your engine" in said
     shot(book.page, "lab_04_right")
@@ -375,11 +382,12 @@ def test_a_lab_is_solved_saved_and_there_after_a_restart(lab, tmp_path_factory):
     again = Server(server.folder, "lab")
     try:
         book = open_book(again, browser, "exercises/04_block_tables.ipynb")
-        assert "-(-num_tokens // block_size)" in book.cell("def blocks_needed").inner_text()
+        assert "-(-num_tokens // block_size)" in (
+            book.cell("def blocks_needed").locator(".cm-content").text_content()
+        )
         last = book.cell("from course.practice import progress")
         more = "from course.practice import progress, resume\nresume('blocks_needed')\nprogress()"
-        book.rewrite(last, more)
-        told = last.locator(".jp-Cell-outputArea").inner_text()
+        told = book.run(last, more)
         shot(book.page, "lab_04_next_day")
         assert "blocks_needed" in told
         assert re.search(r"yours", told)

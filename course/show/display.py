@@ -25,15 +25,18 @@ from course.show.text import fold, html_table, text_table
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
-def static_only() -> bool:
-    """True where live widgets are not wanted (COURSE_STATIC=1) or ipywidgets is not installed."""
-    if os.environ.get("COURSE_STATIC", "") not in ("", "0"):
-        return True
+def has_widgets() -> bool:
+    """Whether ipywidgets is installed."""
     try:
         import ipywidgets  # noqa: F401
     except ImportError:
-        return True
-    return False
+        return False
+    return True
+
+
+def static_only() -> bool:
+    """True where live widgets are not wanted (COURSE_STATIC=1) or ipywidgets is not installed."""
+    return os.environ.get("COURSE_STATIC", "") not in ("", "0") or not has_widgets()
 
 
 def _shell() -> Any:

@@ -18,9 +18,12 @@ from html import escape
 from time import perf_counter
 from typing import Any
 
-from course.show.display import WIDGET_VIEW, Picture, Shown, static_only
+from course.show.display import WIDGET_VIEW, Picture, Shown, has_widgets, static_only
 
 RUN_ME = "This is the static picture of a figure that moves: run the cell to work its controls."
+NO_WIDGETS = (
+    "This is the static picture of a figure that moves: it needs ipywidgets in this kernel."
+)
 
 
 @dataclass
@@ -211,7 +214,7 @@ class Widget(Shown):
             )
         return (
             f'<div class="course-twin course-twin-{key}">{html}{words}'
-            f"<p><em>{RUN_ME}</em></p></div>"
+            f"<p><em>{RUN_ME if has_widgets() else NO_WIDGETS}</em></p></div>"
         )
 
     def twin_class(self) -> str:
