@@ -23,6 +23,7 @@ STYLE = """<style>
 .course-live button:focus-visible, .course-live select:focus-visible,
 .course-live input:focus-visible {{ outline: 3px solid #C2570C; outline-offset: 1px }}
 .course-live .widget-html-content {{ line-height: 1.45 }}
+.course-live .widget-dropdown > select {{ appearance: auto; background-image: none }}
 </style>"""
 
 
@@ -48,7 +49,8 @@ def _values(widget: "Widget", live: Live) -> list:
     if not widget.picture.table:
         return []
     # Its words change with it: this button of ipywidgets tells no reader whether it is down.
-    button = ipywidgets.Button(description=SHOW, layout=ipywidgets.Layout(width="auto"))
+    plain = ipywidgets.Layout(width="auto", align_self="flex-start")
+    button = ipywidgets.Button(description=SHOW, layout=plain)
     live.parts["values"], live.table = button, ipywidgets.HTML()
     live.table.layout.display = "none"
 

@@ -144,7 +144,10 @@ class address_microscope(Widget):
         cell = min(19.0, 690 / (columns * (size + 0.5)))
         owner = {b: n for n, t in self.tables.items() for b in t if b >= 0}
         y0 = 150
-        d.text(736, 144, "2  the pool, one layer's keys", 13, "end", MUTED)
+        # Its title keeps clear of the link, which comes down on the block.
+        to_the_right = a["physical block"] % columns >= columns // 2
+        at, side = (24, "start") if to_the_right else (736, "end")
+        d.text(at, 144, "2  the pool, one layer's keys", 13, side, MUTED)
         for block in range(self.num_blocks):
             row, column = divmod(block, columns)
             x, y = 24 + column * cell * (size + 0.5), y0 + 10 + row * (cell + 24)
