@@ -113,7 +113,7 @@ def order(room: Room, level: str, limits: Limits, tmp: Path, slot: int) -> dict[
         "lock": level != "none",
         "user": user,
         "readable": readable,
-        "writable": [str(tmp), "/dev/null"] if readable else [],
+        "writable": ["/dev/null"] if readable else [],  # a folder has no limit but the disk
         "listable": [sysconfig.get_paths()["stdlib"], *packages()] if readable else [],
         "limits": {
             "memory": limits.memory,

@@ -31,7 +31,7 @@ FORBIDDEN = {
     "chroot": (161, 51), "fsopen": (430, 430), "move_mount": (429, 429), "open_tree": (428, 428),
     "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264), "kexec_load": (246, 104),
     "init_module": (175, 105), "finit_module": (313, 273), "kcmp": (312, 272),
-    "socketpair": (53, 199), "sched_setparam": (142, 118), "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118), "sched_setscheduler": (144, 119),
     "sched_setattr": (314, 274), "ioprio_set": (251, 30),
 }  # fmt: skip
 # Allowed only on this process itself: their first argument is 0 or its own number.
@@ -39,6 +39,8 @@ ON_ITSELF = {
     "kill": (62, 129), "tgkill": (234, 131), "prlimit64": (302, 261),
     "sched_setaffinity": (203, 122),
 }  # fmt: skip
+FCNTL = (72, 25)
+SETS_OWNER = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: the kernel signals whom they name
 CLONE, CLONE3 = (56, 220), (435, 435)
 CLONE_THREAD = 0x10000
 SECCOMP, CAPSET = (317, 277), (126, 91)
@@ -167,7 +169,7 @@ def _program(machine: str) -> list[bytes]:
         return give(0x00050000 | number)
 
     allow, kill = give(0x7FFF0000), give(0x80000000)
-    number, architecture, first = 0, 4, 16
+    number, architecture, first, second = 0, 4, 16, 24
     found = [load(architecture), equal(ARCHITECTURES[machine], 1, 0), kill, load(number)]
     if machine == "x86_64":  # numbers of the x32 interface
         found += [instruction.pack(0x35, 0, 1, 0x40000000), refuse()]
@@ -177,6 +179,10 @@ def _program(machine: str) -> list[bytes]:
     for numbers in ON_ITSELF.values():
         inside = [load(first), equal(os.getpid(), 2, 0), equal(0, 1, 0), refuse(), load(number)]
         found += [equal(numbers[column], 0, len(inside)), *inside]
+    one, two, three = SETS_OWNER
+    owner = [load(second), equal(one, 2, 0), equal(two, 1, 0), equal(three, 0, 1)]
+    owner += [refuse(), load(number)]
+    found += [equal(FCNTL[column], 0, len(owner)), *owner]
     # The C library falls back to clone, whose flags can be read here.
     found += [equal(CLONE3[column], 0, 1), refuse(errno.ENOSYS)]
     threads = instruction.pack(0x45, 1, 0, CLONE_THREAD)  # any of these bits
