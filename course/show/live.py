@@ -234,7 +234,7 @@ def _number_box(guess: "Guess", store: Callable[[Any], None]) -> Any:
         description=label,
         style={"description_width": "initial"},
         continuous_update=False,
-        layout=ipywidgets.Layout(width="340px"),
+        layout=ipywidgets.Layout(width="340px", max_width="100%"),
     )
     box.observe(lambda change: store(change["new"]), "value")
     return box
