@@ -19,6 +19,7 @@ from course.engine import LLM, SamplingParams, runner
 from course.engine.native import library, linear
 from course.engine.native.attention import can_copy, copy_to_slots
 from course.engine.native.library import native_problem
+from course.engine.native.operations import largest
 from course.engine.native.runner import NativeRunner
 from course.engine.operations import NativeOperations, TorchOperations, operations
 
@@ -128,6 +129,7 @@ SCRIPT = """
 import torch
 from course.engine import LLM, SamplingParams
 from course.engine.native.library import native_problem
+from course.engine.native.operations import largest
 from course.engine.native.runner import NativeRunner
 print(native_problem())
 print(LLM("tiny").generate("abc", SamplingParams(max_tokens=8))[0].token_ids)
@@ -397,3 +399,31 @@ def test_products_as_other_processors_would_be_given_them(dtype, processor, tmp_
         exact = x.double() @ weight.double().T
         eps = torch.finfo(dtype).eps
         torch.testing.assert_close(found.double(), exact, rtol=4 * eps, atol=16 * eps)
+
+
+# --- the choice of a token -----------------------------------------------------------------------
+
+
+@needs_native
+@pytest.mark.parametrize("width", [1, 5, 63, 64, 65, 500, 49152])
+def test_the_largest_of_a_row_as_pytorch_finds_it(width):
+    generator = torch.Generator().manual_seed(width)
+    x = torch.randint(-3, 3, (9, width), generator=generator).float()  # with many equals
+    x[1] = float("-inf")
+    x[2, width // 2] = float("inf")
+    x[3, width - 1], x[3, width // 3] = float("nan"), float("nan")
+    x[4] = -0.0
+    x[5, -1] = 7.0
+    for found, expected in zip(largest(x), x.max(dim=-1), strict=True):
+        assert found.dtype == expected.dtype
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@needs_native
+@DTYPES
+def test_logits_as_floats_are_the_same_numbers(dtype):
+    x, weight = draw(5, 64, dtype=dtype, seed=8), draw(100, 64, dtype=dtype, seed=9)
+    product = linear.Linear(weight)
+    assert torch.equal(product.floats(x), product(x).float())
+    plain = linear.Linear(weight.half())
+    assert torch.equal(plain.floats(x.half()), plain(x.half()).float())

@@ -75,6 +75,12 @@ class NativeAttention:
         """Items int64 [n, 4] (sequence, first row, rows, position of the first) and key reads."""
         batch = self.batch
         counts = np.diff(batch.query_start_loc)
+        if len(counts) and counts.min() == counts.max() == 1 and batch.context_lens.min() > 0:
+            seqs = np.argsort(-batch.context_lens, kind="stable")  # one token each, longest first
+            position = batch.context_lens[seqs] - 1
+            items = np.stack([seqs, seqs, np.ones_like(seqs), position], axis=1)
+            self._items.append(items)
+            return items, int((position + 1 - batch.first_visible(position)).sum())
         seqs = np.flatnonzero((counts > 0) & (batch.context_lens > 0))
         # A sequence of many query tokens is several items.
         pieces = -(-counts[seqs] // tokens_at_once)

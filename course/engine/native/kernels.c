@@ -36,6 +36,12 @@ void silu_mul(const cell *gate_up, cell *out, i64 rows, i64 width) {
     }
 }
 
+// The largest number of each row and its first place, as torch.max gives them.
+void largest(const float *x, i64 rows, i64 width, float *most, i64 *places) {
+#pragma omp parallel for if (rows * width > SMALL)
+    for (i64 i = 0; i < rows; i++) places[i] = largest_of_row(x + i * width, width, most + i);
+}
+
 // Row i of k and v, `width` cells, goes to slot slots[i] of one layer of the cache. Gives the first
 // row whose slot is outside the cache, and then writes nothing; -1 is none.
 i64 write(const cell *k, i64 k_stride, const cell *v, i64 v_stride, const i64 *slots, i64 rows,
@@ -59,11 +65,12 @@ void attend(const attention *a, const cell *q, i64 q_stride, const cell *keys, c
     }
 }
 
-// out = x * weight + bias + plus: see multiply_shared.
+// out = x * weight + bias + plus: see multiply_shared. Or, with floats instead of out, the same
+// numbers as float32.
 void linear(const cell *x, i64 stride, i64 rows, i64 depth, const cell *weight, const cell *bias,
-            const cell *plus, cell *out, i64 cols) {
+            const cell *plus, cell *out, float *floats, i64 cols) {
 #pragma omp parallel if (rows * depth * cols > SMALL)
-    multiply_shared(x, stride, rows, depth, weight, bias, plus, out, cols);
+    multiply_shared(x, stride, rows, depth, weight, bias, plus, out, floats, cols);
 }
 
 typedef struct {
@@ -97,7 +104,8 @@ void forward(const model *m, const attention *a, cell *hidden, i64 rows, const f
 #pragma omp for
             for (i64 i = 0; i < rows; i++)
                 norm_row(hidden + i * size, l->attention_norm, normed + i * size, size, m->eps);
-            multiply_shared(normed, size, rows, size, l->qkv, l->qkv_bias, NULL, qkv, qkv_width);
+            multiply_shared(normed, size, rows, size, l->qkv, l->qkv_bias, NULL, qkv, NULL,
+                            qkv_width);
 #pragma omp for
             for (i64 i = 0; i < rows; i++) {
                 cell *row = qkv + i * qkv_width, *k = row + q_width;
@@ -107,13 +115,13 @@ void forward(const model *m, const attention *a, cell *hidden, i64 rows, const f
                 memcpy(values + slots[i] * kv_width, k + kv_width, kv_width * sizeof(cell));
             }
             attend_shared(a, &s, qkv, qkv_width, keys, values, out, NULL);
-            multiply_shared(out, q_width, rows, q_width, l->o, NULL, hidden, hidden, size);
+            multiply_shared(out, q_width, rows, q_width, l->o, NULL, hidden, hidden, NULL, size);
 #pragma omp for
             for (i64 i = 0; i < rows; i++)
                 norm_row(hidden + i * size, l->mlp_norm, normed + i * size, size, m->eps);
             multiply_silu_shared(normed, rows, size, l->gate_up, inner, m->intermediate_size);
             multiply_shared(inner, m->intermediate_size, rows, m->intermediate_size, l->down, NULL,
-                            hidden, hidden, size);
+                            hidden, hidden, NULL, size);
         }
 #pragma omp for
         for (i64 i = 0; i < rows; i++)

@@ -33,7 +33,8 @@ SIGNATURES = {
     "silu_mul": "ppii",
     "write": "pipipiippi",
     "attend": "ppipppp",
-    "linear": "piiippppi",
+    "largest": "piipp",
+    "linear": "piiipppppi",
     "forward": "pppippppppp",
 }
 

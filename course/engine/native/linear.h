@@ -105,10 +105,11 @@ static void multiply_panel(const cell *x, i64 stride, i64 num_rows, const cell *
 }
 
 // out = x * weight + bias + plus, divided among the threads of a parallel region; bias and plus may
-// be NULL, and plus may be out itself. x: rows of `depth` cells, `stride` apart.
+// be NULL, and plus may be out itself. x: rows of `depth` cells, `stride` apart. With `floats`, what
+// would go to out goes there, rounded as it would be.
 static inline void multiply_shared(const cell *x, i64 stride, i64 rows, i64 depth,
                                    const cell *weight, const cell *bias, const cell *plus,
-                                   cell *out, i64 cols) {
+                                   cell *out, float *floats, i64 cols) {
 #pragma omp for collapse(2) schedule(dynamic)
     for (i64 first = 0; first < rows; first += MOST_BLOCK)
         for (i64 col = 0; col < cols; col += PANEL) {
@@ -122,7 +123,10 @@ static inline void multiply_shared(const cell *x, i64 stride, i64 rows, i64 dept
                     for (i64 c = 0; c < width; c++) s[r][c] += to_float(bias[col + c]);
                 if (plus)
                     for (i64 c = 0; c < width; c++) s[r][c] += to_float(plus[at + c]);
-                for (i64 c = 0; c < width; c++) out[at + c] = to_cell(s[r][c]);
+                if (floats)
+                    for (i64 c = 0; c < width; c++) floats[at + c] = to_float(to_cell(s[r][c]));
+                else
+                    for (i64 c = 0; c < width; c++) out[at + c] = to_cell(s[r][c]);
             }
         }
 }

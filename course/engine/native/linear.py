@@ -33,6 +33,21 @@ class Linear:
         if not self.packed:
             y = F.linear(x, self.weight, self.bias)
             return y if plus is None else y.add_(plus)
+        y = x.new_empty(len(x), self.out_features)
+        if plus is not None:
+            plus = plus.expand_as(y).contiguous()
+        self._multiply(x, plus, y, None)
+        return y
+
+    def floats(self, x: torch.Tensor) -> torch.Tensor:
+        """The same numbers as float32, without a pass of its own over the widest result."""
+        if not self.packed:
+            return self(x).float()
+        y = torch.empty(len(x), self.out_features)
+        self._multiply(x, None, None, y)
+        return y
+
+    def _multiply(self, x: torch.Tensor, *results: torch.Tensor | None) -> None:
         if x.dtype != self.weight.dtype or x.dim() != 2 or x.shape[1] != self.in_features:
             raise ValueError(
                 f"x is {x.dtype} {tuple(x.shape)}; this layer takes {self.weight.dtype} "
@@ -40,21 +55,15 @@ class Linear:
             )
         if x.stride(1) != 1:
             x = x.contiguous()
-        y = x.new_empty(len(x), self.out_features)
-        if plus is not None:
-            plus = plus.expand_as(y).contiguous()
         load(x.dtype).linear(
             x.data_ptr(),
             x.stride(0),
             len(x),
             self.in_features,
             self.weight.data_ptr(),
-            None if self.bias is None else self.bias.data_ptr(),
-            None if plus is None else plus.data_ptr(),
-            y.data_ptr(),
+            *(None if t is None else t.data_ptr() for t in (self.bias, *results)),
             self.out_features,
         )
-        return y
 
 
 def pack(weight: torch.Tensor) -> torch.Tensor:

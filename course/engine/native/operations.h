@@ -36,3 +36,24 @@ static inline void silu_mul_row(const cell *gate, const cell *up, cell *to, i64 
         to[d] = to_cell(g / (1.0f + exp_of(-g)) * to_float(up[d]));
     }
 }
+
+// The largest of a row and its first place, which the return value is; NaN counts as the largest.
+static inline i64 largest_of_row(const float *x, i64 width, float *largest) {
+    float most = -INFINITY;
+    int has_nan = 0;
+#pragma omp simd reduction(max : most) reduction(| : has_nan)
+    for (i64 i = 0; i < width; i++) {
+        most = x[i] > most ? x[i] : most;
+        has_nan |= x[i] != x[i];
+    }
+    *largest = has_nan ? NAN : most;
+    i64 at = 0;
+    for (; at + 64 <= width; at += 64) {  // which 64 it is in, without a branch for each
+        int is_here = 0;
+#pragma omp simd reduction(| : is_here)
+        for (i64 i = at; i < at + 64; i++) is_here |= has_nan ? x[i] != x[i] : x[i] == most;
+        if (is_here) break;
+    }
+    while (at + 1 < width && !(has_nan ? x[at] != x[at] : x[at] == most)) at++;
+    return at;
+}

@@ -2,11 +2,13 @@
 
 import ctypes
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
+from course.engine.attention_batch import AttentionBatch
 from course.engine.kv_cache import PagedKVCache
-from course.engine.native.attention import MOST_HEAD_DIM, MOST_ROWS
+from course.engine.native.attention import MOST_HEAD_DIM, MOST_ROWS, NativeAttention
 from course.engine.native.library import Layer, Model, load
 from course.engine.native.operations import NativeOperations
 from course.engine.runner import Runner, StepInputs
@@ -24,9 +26,21 @@ class NativeRunner(Runner):
         self.model = _WholeModel(model, cache)
 
     def _plan(self, inputs: StepInputs):
-        plan = super()._plan(inputs)
-        self.model.coming = (inputs, plan) if self.cache is self.model.cache else None
+        plan = _Later(super()._plan, inputs)
+        self.model.coming = inputs if self.cache is self.model.cache else None
         return plan
+
+
+class _Later:
+    """The plan of a step, made only if somebody attends with it."""
+
+    def __init__(self, make, inputs: StepInputs):
+        self.make, self.inputs, self.made = make, inputs, None
+
+    def attend(self, *args):
+        if self.made is None:
+            self.made = self.make(self.inputs)
+        return self.made.attend(*args)
 
 
 class _WholeModel:
@@ -51,14 +65,17 @@ class _WholeModel:
     def __getattr__(self, name: str):
         return getattr(self.model, name)
 
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.model.lm_head.floats(hidden)
+
     def forward(self, token_ids, positions, attend) -> torch.Tensor:
-        coming, self.coming = self.coming, None
+        inputs, self.coming = self.coming, None
         # Somebody may have put a method of his own, or another tensor, in the place of ours.
         is_ours = self.memory == (id(self.cache.keys), id(self.cache.values))
         is_ours = is_ours and "forward" not in vars(self.model) and "write" not in vars(self.cache)
-        if coming is None or not is_ours:
+        if inputs is None or not is_ours:
             return self.model.forward(token_ids, positions, attend)
-        inputs, attention = coming[0], coming[1]._compute
+        attention = NativeAttention(self._batch(inputs), self.model.device)
         config, rows = self.model.config, len(token_ids)
         num_heads, num_kv_heads, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
         about = attention.about(num_heads, num_kv_heads, head_dim, head_dim**-0.5)
@@ -82,6 +99,19 @@ class _WholeModel:
             inner.data_ptr(),
         )
         return normed
+
+    def _batch(self, inputs: StepInputs) -> AttentionBatch:
+        """As `check_batch` makes it, without asking again what the engine's own tables hold, but
+        for the one thing that would read foreign memory."""
+        window = self.model.config.shape.sliding_window
+        tables, lens, starts = (
+            t.numpy().astype(np.int64)
+            for t in (inputs.block_tables, inputs.context_lens, inputs.query_start_loc)
+        )
+        named = int(tables.max()) + 1
+        if named > self.cache.num_blocks or (window is None and tables.min() < 0):
+            raise ValueError(f"a table names a block outside 0..{self.cache.num_blocks - 1}")
+        return AttentionBatch(tables, lens, starts, self.cache.block_size, window, named)
 
 
 def _addresses(layer) -> Layer:
