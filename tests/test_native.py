@@ -2,19 +2,25 @@
 
 import ctypes
 import os
+import platform
+import re
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course.engine.native import library
+from course.engine import LLM, SamplingParams, runner
+from course.engine.native import library, linear
 from course.engine.native.attention import can_copy, copy_to_slots
 from course.engine.native.library import native_problem
+from course.engine.native.operations import largest
+from course.engine.native.runner import NativeRunner
 from course.engine.operations import NativeOperations, TorchOperations, operations
 
 PROBLEM = native_problem()
@@ -123,6 +129,8 @@ SCRIPT = """
 import torch
 from course.engine import LLM, SamplingParams
 from course.engine.native.library import native_problem
+from course.engine.native.operations import largest
+from course.engine.native.runner import NativeRunner
 print(native_problem())
 print(LLM("tiny").generate("abc", SamplingParams(max_tokens=8))[0].token_ids)
 """
@@ -213,8 +221,10 @@ def test_a_cache_folder_that_cannot_be_written(problem_with):
 
 @needs_native
 def test_code_that_computes_wrongly_is_refused(tmp_path, monkeypatch):
+    for path in library.sources():
+        text = path.read_text().replace("squares / width", "squares")
+        (tmp_path / path.name).write_text(text)
     source = tmp_path / "kernels.c"
-    source.write_text(library.SOURCE.read_text().replace("squares / width", "squares"))
     monkeypatch.setattr(library, "SOURCE", source)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(library.NativeUnavailable, match="something else than PyTorch"):
@@ -254,3 +264,166 @@ def test_every_function_has_a_signature():
         kinds = ["p" if "*" in a else "i" if "i64" in a else "f" for a in declared]
         assert "".join(kinds) == letters
     assert ctypes.sizeof(ctypes.c_int64) == 8
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("structure", "name"),
+    [(library.Attention, "attention"), (library.Layer, "layer"), (library.Model, "model")],
+)
+def test_every_structure_has_the_fields_of_c(structure, name):
+    text = "".join(path.read_text() for path in library.sources())
+    body = text.split(f"}} {name};")[0].rsplit("typedef struct {", 1)[1]
+    declared = []
+    for line in re.sub(r"//.*", "", body).split(";")[:-1]:
+        kind = "p" if "*" in line else "i" if "i64" in line else "f"
+        declared += [(word.split()[-1].strip("*"), kind) for word in line.split(",")]
+    kinds = {ctypes.c_int64: "i", ctypes.c_float: "f"}
+    assert [(field, kinds.get(kind, "p")) for field, kind in structure._fields_] == declared
+
+
+# --- all layers in one call ----------------------------------------------------------------------
+
+
+def engine(dtype, **more):
+    torch.manual_seed(0)
+    return LLM("tiny", dtype=dtype, num_blocks=200, block_size=4, **more)
+
+
+PROMPTS = [[7] * 3, list(range(50, 91)), [9, 8, 7, 6], list(range(60))]
+
+
+def logits_of(llm, prompts, params):
+    """All logits that the engine samples from, by request."""
+    seen = []
+    sampled = runner.sample
+
+    def note(logits, *rest):
+        seen.append(logits.clone())
+        return sampled(logits, *rest)
+
+    with mock.patch.object(runner, "sample", note):
+        tokens = [answer.token_ids for answer in llm.generate(prompts, params)]
+    return seen, tokens
+
+
+@needs_native
+@DTYPES
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("more", [{}, {"max_num_batched_tokens": 16}])
+def test_one_call_computes_what_the_layers_do_one_by_one(dtype, threads, more):
+    """Bit for bit: prompts, chunks of prompts, decode, blocks in any order."""
+    order = torch.randperm(200, generator=torch.Generator().manual_seed(3)).tolist()
+    params = SamplingParams(max_tokens=12, ignore_eos=True)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        llm = engine(dtype, block_order=order, **more)
+        assert isinstance(llm.core.runner, NativeRunner)
+        llm.cache.keys.fill_(float("nan"))
+        llm.cache.values.fill_(float("nan"))
+        whole, tokens = logits_of(llm, PROMPTS, params)
+        other = engine(dtype, block_order=order, **more)
+        other.core.runner = runner.Runner(
+            other.model, other.cache, other.kv_manager.tables, "native"
+        )
+        one_by_one, same_tokens = logits_of(other, PROMPTS, params)
+    finally:
+        torch.set_num_threads(before)
+    assert tokens == same_tokens
+    assert len(whole) == len(one_by_one)
+    for a, b in zip(whole, one_by_one, strict=True):
+        assert torch.equal(a, b)
+    assert not any(logits.isnan().any() for logits in whole)
+
+
+@needs_native
+@DTYPES
+def test_a_decoded_token_does_not_depend_on_its_company(dtype):
+    """Sums are added in the same order whoever shares the batch, so even the bits are the same."""
+    params = SamplingParams(max_tokens=16, ignore_eos=True)
+    together, _ = logits_of(engine(dtype, max_num_batched_tokens=1024), PROMPTS, params)
+    for number, prompt in enumerate(PROMPTS):
+        alone, _ = logits_of(engine(dtype), [prompt], params)
+        for step, (a, b) in enumerate(zip(together, alone, strict=True)):
+            assert torch.equal(a[number], b[0]), (number, step)
+
+
+@needs_native
+def test_who_puts_something_else_in_its_place_is_served_by_it():
+    llm = engine(torch.float32)
+    params = SamplingParams(max_tokens=4, ignore_eos=True)
+    expected = llm.generate([[1, 2, 3]], params)[0].token_ids
+    calls = []
+
+    def write(layer, *rest):
+        calls.append(layer)
+        return type(llm.cache).write(llm.cache, layer, *rest)
+
+    llm.cache.write = write
+    llm.kv_manager.reset_prefix_cache()
+    assert llm.generate([[1, 2, 3]], params)[0].token_ids == expected
+    assert calls
+    del llm.cache.write
+    calls.clear()
+    llm.cache.keys = llm.cache._tensors[0] = llm.cache.keys.clone()  # a new place in memory
+    llm.kv_manager.reset_prefix_cache()
+    assert llm.generate([[1, 2, 3]], params)[0].token_ids == expected
+
+
+@needs_native
+@pytest.mark.parametrize("backend", ["torch", "reference"])
+def test_another_backend_has_the_plain_runner(backend):
+    llm = engine(torch.float32, attention_backend=backend)
+    assert type(llm.core.runner) is runner.Runner
+
+
+@needs_native
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="not run: flags of x86-64")
+@DTYPES
+@pytest.mark.parametrize("processor", ["x86-64", "haswell", "skylake-avx512"])
+def test_products_as_other_processors_would_be_given_them(dtype, processor, tmp_path, monkeypatch):
+    """Without the instructions of this one: compiled for an older one, and run here if it can."""
+    flags = Path("/proc/cpuinfo").read_text()
+    needed = {"haswell": "avx2", "skylake-avx512": "avx512bw"}.get(processor, "")
+    if needed not in flags:
+        pytest.skip(f"not run: this processor has no {needed}")
+    march = tuple(f.replace("native", processor) for f in library.FLAGS)
+    monkeypatch.setattr(library, "FLAGS", (*march, "-Wno-psabi"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    other = library.load.__wrapped__(dtype)
+    monkeypatch.setattr(linear, "load", lambda _: other)
+    for rows in (1, 3, 4, 5, 8, 13, 100):
+        x, weight = draw(rows, 400, dtype=dtype, seed=6), draw(70, 400, dtype=dtype, seed=7) / 20
+        found = linear.Linear(weight)(x)
+        exact = x.double() @ weight.double().T
+        eps = torch.finfo(dtype).eps
+        torch.testing.assert_close(found.double(), exact, rtol=4 * eps, atol=16 * eps)
+
+
+# --- the choice of a token -----------------------------------------------------------------------
+
+
+@needs_native
+@pytest.mark.parametrize("width", [1, 5, 63, 64, 65, 500, 49152])
+def test_the_largest_of_a_row_as_pytorch_finds_it(width):
+    generator = torch.Generator().manual_seed(width)
+    x = torch.randint(-3, 3, (9, width), generator=generator).float()  # with many equals
+    x[1] = float("-inf")
+    x[2, width // 2] = float("inf")
+    x[3, width - 1], x[3, width // 3] = float("nan"), float("nan")
+    x[4] = -0.0
+    x[5, -1] = 7.0
+    for found, expected in zip(largest(x), x.max(dim=-1), strict=True):
+        assert found.dtype == expected.dtype
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@needs_native
+@DTYPES
+def test_logits_as_floats_are_the_same_numbers(dtype):
+    x, weight = draw(5, 64, dtype=dtype, seed=8), draw(100, 64, dtype=dtype, seed=9)
+    product = linear.Linear(weight)
+    assert torch.equal(product.floats(x), product(x).float())
+    plain = linear.Linear(weight.half())
+    assert torch.equal(plain.floats(x.half()), plain(x.half()).float())

@@ -10,6 +10,7 @@ from course.engine.interrupts import interrupts_held
 from course.engine.kv_cache import PagedKVCache
 from course.engine.kv_manager import KVManager
 from course.engine.loading.loader import load_model
+from course.engine.native.runner import use_native
 from course.engine.pool_size import choose_num_blocks
 from course.engine.request import Request
 from course.engine.sampling_params import SamplingParams
@@ -85,6 +86,7 @@ class LLM:
         self.core = EngineCore(
             self.model, self.tokenizer, self.cache, self.scheduler, attention_backend
         )
+        use_native(self.core)
 
     def generate(
         self, prompts, params=None, *, extra_key: str | bytes | None = None, on_step=None

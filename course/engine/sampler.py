@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
+from course.engine.native.operations import largest
 from course.engine.sampling_params import SamplingParams
 
 _FIRST_LOOK = 256  # candidates that top-k and top-p look at before they look at more
@@ -61,7 +62,7 @@ def sample(
         )
     if not len(params):
         return []
-    best, tokens = logits.max(dim=-1)  # the first of equals
+    best, tokens = largest(logits)  # the first of equals
     free, cut = [], []  # rows to draw, from all tokens or from the likeliest
     for i, p in enumerate(params):
         if p.temperature > 0:

@@ -203,7 +203,7 @@ def use_graphs(llm, **substitutes) -> DecodeGraphs:
         )
     config = llm.scheduler.config
     graphs = DecodeGraphs(
-        runner.model, core.cache, config.max_num_seqs, config.max_model_len, **substitutes
+        llm.model, core.cache, config.max_num_seqs, config.max_model_len, **substitutes
     )
-    core.runner = GraphRunner(runner.model, core.cache, runner.tables, runner.backend, graphs)
+    core.runner = GraphRunner(llm.model, core.cache, runner.tables, runner.backend, graphs)
     return graphs

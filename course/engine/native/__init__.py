@@ -1,8 +1,13 @@
 """What makes a CPU fast, apart from the engine that is to be read.
 
-linear.py     matrix products with weights laid out in the order that oneDNN reads
-kernels.c     the small operations and paged attention in C
+kernels.c     the work of a step in C: what Python calls; its parts are the headers beside it
+  cells.h       stored numbers and vectors of them
+  operations.h  norm, rotary positions, SwiGLU, the largest of a row
+  attention.h   attention over the block table where it stands
+  linear.h      matrix products with weights in panels
 library.py    finds a compiler, compiles once for this machine, checks the result, says why not
 operations.py norm, rotary positions and SwiGLU on tensors
+linear.py     a layer's matrix product, with its weights laid out as linear.h reads them
 attention.py  one step's attention over the block tables; the write to slots
+runner.py     all layers of a step in one call
 """

@@ -1,12 +1,14 @@
 """Paged attention in C: a work item is one KV head and a few query tokens of one sequence."""
 
+import ctypes
+
 import numpy as np
 import torch
 
 from course.engine.attention_batch import AttentionBatch
-from course.engine.native.library import load, native_problem
+from course.engine.native.library import Attention, load, native_problem
 
-MOST_ROWS = 64  # of one work item, as in kernels.c: query tokens times query heads of a group
+MOST_ROWS = 64  # of one work item, as in attention.h: query tokens times query heads of a group
 MOST_HEAD_DIM = 256
 
 
@@ -15,8 +17,12 @@ class NativeAttention:
 
     def __init__(self, batch: AttentionBatch, device: torch.device):
         self.batch, self.device = batch, device
-        self.tables = torch.from_numpy(np.ascontiguousarray(batch.block_tables))
-        self._items: dict[int, torch.Tensor] = {}
+        self.tables = np.ascontiguousarray(batch.block_tables)
+        # Where a sequence has queries and no context, there is nothing to see: out stays 0.
+        counts = np.diff(batch.query_start_loc)
+        self.covers_all = not (counts[batch.context_lens == 0]).any()
+        self._about: dict[tuple, Attention] = {}
+        self._items: list[np.ndarray] = []  # kept alive: their addresses are in _about
         self._other = None
 
     def __call__(
@@ -29,51 +35,66 @@ class NativeAttention:
             return self._in_torch()(
                 q, keys, values, key_scales, value_scales, scale=scale, return_lse=return_lse
             )
-        items, work = self._work(max(1, MOST_ROWS // group))
-        out = q.new_empty(q.shape) if self._covers_all else q.new_zeros(q.shape)
+        about = self.about(num_heads, num_kv_heads, head_dim, scale)
+        out = q.new_empty(q.shape) if self.covers_all else q.new_zeros(q.shape)
         lse = None
         if return_lse:
             lse = torch.full((num_tokens, num_heads), float("-inf"))
         load(q.dtype).attend(
+            ctypes.byref(about),
             q.data_ptr(),
             q.stride(0),
             keys.data_ptr(),
             values.data_ptr(),
-            self.tables.data_ptr(),
-            self.tables.shape[1],
-            items.data_ptr(),
-            len(items),
-            num_heads,
-            num_kv_heads,
-            head_dim,
-            self.batch.block_size,
-            self.batch.sliding_window or 0,
-            scale,
-            work * num_heads * head_dim,
             out.data_ptr(),
             None if lse is None else lse.data_ptr(),
         )
         return out, lse
 
-    def _work(self, tokens_at_once: int) -> tuple[torch.Tensor, int]:
+    def about(self, num_heads: int, num_kv_heads: int, head_dim: int, scale: float) -> Attention:
+        """The step as the C code wants it; it stays valid while this object lives."""
+        key = num_heads, num_kv_heads, head_dim, scale
+        if key not in self._about:
+            items, num_reads = self._work(max(1, MOST_ROWS * num_kv_heads // num_heads))
+            self._about[key] = Attention(
+                tables=self.tables.ctypes.data,
+                max_blocks=self.tables.shape[1],
+                items=items.ctypes.data,
+                num_items=len(items),
+                num_heads=num_heads,
+                num_kv_heads=num_kv_heads,
+                head_dim=head_dim,
+                block_size=self.batch.block_size,
+                window=self.batch.sliding_window or 0,
+                work=num_reads,
+                scale=scale,
+            )
+        return self._about[key]
+
+    def _work(self, tokens_at_once: int) -> tuple[np.ndarray, int]:
         """Items int64 [n, 4] (sequence, first row, rows, position of the first) and key reads."""
-        if tokens_at_once not in self._items:
-            items, work, rows = [], 0, 0
-            for seq, (_, context_len, start, end) in enumerate(self.batch.sequences()):
-                if context_len == 0:
-                    continue  # nothing to see: out stays 0 and lse stays -inf
-                rows += end - start
-                for row in range(start, end, tokens_at_once):
-                    num_rows = min(tokens_at_once, end - row)
-                    position = context_len - (end - row)
-                    items.append((seq, row, num_rows, position))
-                    seen = position + num_rows - int(self.batch.first_visible(position))
-                    work += num_rows * seen
-            # The longest first, so that no thread is left alone with it at the end.
-            items.sort(key=lambda item: -item[2] * item[3])
-            self._items[tokens_at_once] = torch.tensor(items, dtype=torch.int64).view(-1, 4)
-            self._num_reads, self._covers_all = work, rows == self.batch.num_tokens
-        return self._items[tokens_at_once], self._num_reads
+        batch = self.batch
+        counts = np.diff(batch.query_start_loc)
+        if len(counts) and counts.min() == counts.max() == 1 and batch.context_lens.min() > 0:
+            seqs = np.argsort(-batch.context_lens, kind="stable")  # one token each, longest first
+            position = batch.context_lens[seqs] - 1
+            items = np.stack([seqs, seqs, np.ones_like(seqs), position], axis=1)
+            self._items.append(items)
+            return items, int((position + 1 - batch.first_visible(position)).sum())
+        seqs = np.flatnonzero((counts > 0) & (batch.context_lens > 0))
+        # A sequence of many query tokens is several items.
+        pieces = -(-counts[seqs] // tokens_at_once)
+        of = np.repeat(seqs, pieces)
+        nth = np.arange(len(of)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        first = nth * tokens_at_once
+        num_rows = np.minimum(counts[of] - first, tokens_at_once)
+        position = batch.context_lens[of] - counts[of] + first
+        seen = position + num_rows - batch.first_visible(position)
+        items = np.stack([of, batch.query_start_loc[of] + first, num_rows, position], axis=1)
+        # The longest first, so that no thread is left alone with it at the end.
+        items = np.ascontiguousarray(items[np.argsort(-num_rows * position, kind="stable")])
+        self._items.append(items)
+        return items, int((num_rows * seen).sum())
 
     def _in_torch(self):
         if self._other is None:

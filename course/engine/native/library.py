@@ -1,4 +1,4 @@
-"""Compile kernels.c for this machine, once, and load it; or say why that cannot be.
+"""Compile kernels.c, with its headers, for this machine, once, and load it; or say why not.
 
 The compiled file is kept in the user's cache folder, under a name made of everything that it
 depends on: the source, the flags, the processor. Two processes may compile it at once: each writes
@@ -32,8 +32,47 @@ SIGNATURES = {
     "rope": "pippiii",
     "silu_mul": "ppii",
     "write": "pipipiippi",
-    "attend": "pipppipiiiiiifipp",
+    "attend": "ppipppp",
+    "largest": "piipp",
+    "linear": "piiipppppi",
+    "forward": "pppippppppp",
 }
+
+
+class Attention(ctypes.Structure):
+    """`attention` of attention.h."""
+
+    _fields_ = [
+        ("tables", ctypes.c_void_p),
+        ("max_blocks", ctypes.c_int64),
+        ("items", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("num_items", "num_heads", "num_kv_heads")),
+        *((name, ctypes.c_int64) for name in ("head_dim", "block_size", "window", "work")),
+        ("scale", ctypes.c_float),
+    ]
+
+
+class Layer(ctypes.Structure):
+    """`layer` of kernels.c: addresses of weights."""
+
+    _fields_ = [
+        (name, ctypes.c_void_p)
+        for name in ("attention_norm", "qkv", "qkv_bias", "o", "mlp_norm", "gate_up", "down")
+    ]
+
+
+class Model(ctypes.Structure):
+    """`model` of kernels.c."""
+
+    _fields_ = [
+        ("layers", ctypes.POINTER(Layer)),
+        ("final_norm", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("num_layers", "hidden_size", "intermediate_size")),
+        ("keys", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+        ("layer_stride", ctypes.c_int64),
+        ("eps", ctypes.c_float),
+    ]
 
 
 class NativeUnavailable(RuntimeError):
@@ -75,10 +114,16 @@ def load(dtype: torch.dtype) -> ctypes.CDLL:
     return library
 
 
+def sources() -> list[Path]:
+    """kernels.c and what it includes."""
+    return [SOURCE, *sorted(SOURCE.parent.glob("*.h"))]
+
+
 def _compiled(dtype: torch.dtype, again: bool = False) -> Path:
     threads = _openmp_of_pytorch()
     key = hashlib.sha256()
-    for part in (SOURCE.read_bytes(), *FLAGS, *DEFINES[dtype], threads, platform.machine(), _cpu()):
+    texts = [path.read_bytes() for path in sources()]
+    for part in (*texts, *FLAGS, *DEFINES[dtype], threads, platform.machine(), _cpu()):
         key.update(part if isinstance(part, bytes) else part.encode())
         key.update(b"\0")
     name = f"kernels-{key.hexdigest()[:24]}"

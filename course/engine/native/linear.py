@@ -1,33 +1,29 @@
 """The matrix product of every layer, in the form that is fastest on this machine.
 
 A small batch reads each weight for little arithmetic, so what counts is how fast the weights
-stream through the cores. On CPUs that PyTorch's oneDNN backend knows, bfloat16 weights laid out
-once in oneDNN's own blocked order stream 1.3 to 1.7 times as fast at 1 to 32 rows as the plain
-layout, which it has to work around in every call.
+stream through the cores. On a CPU they are laid out once in the order in which linear.h reads
+them. There one row's result is the same whoever shares its batch: the sums are always added in
+the same order, which is more than PyTorch's products promise.
 
-Float32 would gain as much, but oneDNN's order of summing rounds 1.4 times as much there as the
-plain product (root mean square against float64, logits of SmolLM2). Float32 is for the lessons'
-exact comparisons, so it keeps the plain product.
+Where there is no compiler, the plain layout stays, and PyTorch's product with it.
 """
-
-from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
 
-PACKED_DTYPES = (torch.bfloat16,)
+from course.engine.native.library import load, native_problem
 
-# The layout suits any number of rows; oneDNN asks for one to choose it by.
-_TYPICAL_ROWS = 64
+PANEL = 32  # output features that lie side by side, as in linear.h
 
 
 class Linear:
     """x @ weight.T + bias, weight [out_features, in_features] as checkpoints store it."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
-        self.bias = bias
-        self.packed = weight.device.type == "cpu" and can_pack(weight.dtype)
-        self.weight = _pack(weight) if self.packed else weight
+        self.bias = None if bias is None else bias.contiguous()
+        self.out_features, self.in_features = weight.shape
+        self.packed = can_pack(weight)
+        self.weight = pack(weight) if self.packed else weight
 
     def __call__(self, x: torch.Tensor, plus: torch.Tensor | None = None) -> torch.Tensor:
         """x [num_tokens, in_features] -> [num_tokens, out_features], dtype kept.
@@ -37,38 +33,53 @@ class Linear:
         if not self.packed:
             y = F.linear(x, self.weight, self.bias)
             return y if plus is None else y.add_(plus)
-        return _packed_linear(x, self.weight, self.bias, plus)
+        y = x.new_empty(len(x), self.out_features)
+        if plus is not None:
+            plus = plus.expand_as(y).contiguous()
+        self._multiply(x, plus, y, None)
+        return y
+
+    def floats(self, x: torch.Tensor) -> torch.Tensor:
+        """The same numbers as float32, without a pass of its own over the widest result."""
+        if not self.packed:
+            return self(x).float()
+        y = torch.empty(len(x), self.out_features)
+        self._multiply(x, None, None, y)
+        return y
+
+    def _multiply(self, x: torch.Tensor, *results: torch.Tensor | None) -> None:
+        if x.dtype != self.weight.dtype or x.dim() != 2 or x.shape[1] != self.in_features:
+            raise ValueError(
+                f"x is {x.dtype} {tuple(x.shape)}; this layer takes {self.weight.dtype} "
+                f"[num_tokens, {self.in_features}]"
+            )
+        if x.stride(1) != 1:
+            x = x.contiguous()
+        load(x.dtype).linear(
+            x.data_ptr(),
+            x.stride(0),
+            len(x),
+            self.in_features,
+            self.weight.data_ptr(),
+            *(None if t is None else t.data_ptr() for t in (self.bias, *results)),
+            self.out_features,
+        )
 
 
-def _pack(weight: torch.Tensor) -> torch.Tensor:
-    return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _TYPICAL_ROWS)
+def pack(weight: torch.Tensor) -> torch.Tensor:
+    """[out, in] -> [panels, in / pair, 32, pair]; the last panel is filled up with zeros."""
+    out_features, in_features = weight.shape
+    weight = F.pad(weight, (0, 0, 0, -out_features % PANEL))
+    panels = weight.view(-1, PANEL, in_features // pair(weight), pair(weight))
+    return panels.transpose(1, 2).contiguous()
 
 
-def _packed_linear(x, weight, bias, plus) -> torch.Tensor:
-    if plus is None:
-        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return torch.ops.mkldnn._linear_pointwise.binary(x, plus, weight, bias, "add")
+def pair(weight: torch.Tensor) -> int:
+    """Steps of the sum that the processor takes together."""
+    return 2 if weight.dtype == torch.bfloat16 else 1
 
 
-@lru_cache
-def can_pack(dtype: torch.dtype) -> bool:
-    """Whether this PyTorch and this CPU multiply packed weights of that dtype, and rightly.
-
-    The operators belong to PyTorch's compiler and are not a public interface. Where they are
-    absent, refuse, or differ from F.linear on a small example, the plain product is used.
-    """
-    if dtype not in PACKED_DTYPES or not torch.backends.mkldnn.is_available():
-        return False
-    generator = torch.Generator().manual_seed(0)
-    x, weight, plus = (
-        torch.randn(rows, columns, generator=generator).to(dtype)
-        for rows, columns in ((3, 32), (48, 32), (3, 48))
-    )
-    try:
-        if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-            return False
-        found = _packed_linear(x, _pack(weight), None, plus)
-    except (RuntimeError, AttributeError, NotImplementedError):
-        return False
-    expected = x.double() @ weight.double().T + plus.double()
-    return torch.allclose(found.double(), expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-2)
+def can_pack(weight: torch.Tensor) -> bool:
+    """Whether linear.h multiplies by this weight."""
+    is_here = weight.device.type == "cpu" and native_problem(weight.dtype) is None
+    return is_here and weight.shape[1] % pair(weight) == 0

@@ -1,0 +1,98 @@
+// What the engine's C code for CPUs shares: stored numbers, vectors, and the parts that
+// forward.c calls from a file of their own.
+//
+// Every file is compiled once for float32 and once, with -DBF16, for bfloat16. A `cell` is a stored
+// number; all arithmetic is float32. The code says nothing about errors: Python has checked the
+// shapes.
+//
+// A function whose name ends in _shared is called by all threads of a parallel region, which divide
+// its work among them and leave it together. What stands alone opens a region of its own.
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef BF16
+typedef uint16_t cell;  // the upper half of a float
+static inline float to_float(cell c) {
+    uint32_t bits = (uint32_t)c << 16;
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+static inline cell to_cell(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;  // to nearest, ties to even
+    return (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded;     // NaN stays NaN
+}
+#else
+typedef float cell;
+static inline float to_float(cell c) { return c; }
+static inline cell to_cell(float x) { return x; }
+#endif
+
+typedef int64_t i64;
+typedef float vec __attribute__((vector_size(64)));  // 16 floats; the compiler splits it if need be
+typedef uint32_t bits_vec __attribute__((vector_size(64)));
+typedef uint16_t cell_vec __attribute__((vector_size(32)));
+typedef float half_vec __attribute__((vector_size(32)));
+typedef float quarter_vec __attribute__((vector_size(16)));
+
+enum {
+    LANES = 16,
+    TILE = 32,         // keys looked at together: two vectors
+    ROWS = 4,          // query rows that one pass of the small product handles
+    MOST_ROWS = 64,    // query rows of one work item
+    MOST_WIDTH = 256,  // largest head_dim
+    SMALL = 1 << 15,   // fewer numbers than this are not worth waking a second thread
+};
+
+// e^x in arithmetic that the compiler can do 16 at a time; relative error about 1e-7.
+static inline float exp_of(float x) {
+    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
+    float n = x * 1.44269504f + 12582912.0f;  // adding 1.5 * 2^23 rounds to a whole number
+    int32_t power;
+    memcpy(&power, &n, 4);
+    n -= 12582912.0f;
+    float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln 2, in two parts
+    float p = 1.9875691e-4f;
+    p = p * r + 1.3981999e-3f;
+    p = p * r + 8.3334519e-3f;
+    p = p * r + 4.1665796e-2f;
+    p = p * r + 1.6666665e-1f;
+    p = p * r + 5.0000001e-1f;
+    p = p * r * r + r + 1.0f;
+    int32_t bits;
+    memcpy(&bits, &p, 4);
+    bits += power << 23;
+    memcpy(&p, &bits, 4);
+    return p;
+}
+
+static inline vec at(const float *x) {
+    vec loaded;
+    memcpy(&loaded, x, sizeof loaded);
+    return loaded;
+}
+
+static inline vec cells_at(const cell *x) {
+#ifdef BF16
+    cell_vec loaded;
+    memcpy(&loaded, x, sizeof loaded);
+    return (vec)(__builtin_convertvector(loaded, bits_vec) << 16);
+#else
+    return at(x);
+#endif
+}
+
+// A read-only description of one step's attention: see attention.c.
+typedef struct scratch scratch;
+typedef struct {
+    const i64 *tables, *items;
+    i64 max_blocks, num_items, num_heads, num_kv_heads, head_dim, block_size, window;
+    float scale;
+} attention;
+
+void rms_norm_shared(const cell *x, const cell *weight, cell *out, i64 rows, i64 width, float eps);
+void turn_row(cell *row, const float *cos, const float *sin, i64 num_heads, i64 head_dim);
