@@ -18,6 +18,7 @@ from course.practice.verdict import NOT_RUN, PARTS, UNWRITTEN, Behaviour, Verdic
 
 MAX_LINES = 12
 WIDTH = 96
+ROUNDING = 1e-6  # a smaller tolerance is for sums in another order: of no interest where none was
 
 
 def lines(
@@ -103,8 +104,9 @@ def _passed(verdict: Verdict, saved: str) -> list[str]:
     number = {1: "it holds", 2: "both behaviours hold"}.get(held, f"all {held} behaviours hold")
     on = f", on {verdict.num_drawn} {verdict.exercise.trials}" if verdict.num_drawn else ""
     found = [f"{verdict.exercise.label}: {number}{on}."]
-    if verdict.error:
-        found.append(f"Largest error {verdict.error:.1e}; up to {verdict.limit:.1e} is allowed.")
+    if verdict.error or verdict.limit > ROUNDING:
+        largest = f"{verdict.error:.1e}" if verdict.error else "0"
+        found.append(f"Largest error {largest}; up to {verdict.limit:.1e} is allowed.")
     for behaviour in verdict.in_state(NOT_RUN):
         found.append(
             f"Not run here, and not needed: {behaviour.probe.behaviour} "
