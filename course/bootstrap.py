@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import glob
 import hashlib
 import json
@@ -20,6 +21,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -352,11 +354,15 @@ class Setup:
                 self.step("model", self.fetch_model)
                 settings = {**LAB_DEFAULTS, **NO_NBGRADER}
                 self.step("settings", lambda: write_settings(self.venv, settings))
-        except PermissionError as error:
-            raise SetupError(
-                f"{error.filename or self.root} cannot be written ({error.strerror}).",
-                "Put the course where you may write, or ask the owner of the folder.",
-            ) from error
+        except OSError as error:
+            if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+                advice = "Put the course where you may write, or ask the owner of the folder."
+            elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+                advice = advice_for("No space left on device")
+            else:
+                raise
+            place = error.filename or self.root
+            raise SetupError(f"{place} cannot be written ({error.strerror}).", advice) from error
         say(f"Set up in {time.time() - started:.1f} s.")
 
     def step(self, name: str, action) -> None:
@@ -616,6 +622,31 @@ def lab_command(python: Path, root: Path, extra: list[str]) -> list[str]:
     return command + extra
 
 
+def places_beside_home() -> dict[str, str]:
+    """Where Jupyter may keep its own files if the home folder is full or cannot be written.
+
+    Settings as environment variables; none where home serves, or where they are set already.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=os.path.expanduser("~")) as file:
+            file.write(bytes(1 << 16))
+            file.flush()
+        return {}
+    except OSError as error:
+        reason = error.strerror or str(error)
+    folder = tempfile.mkdtemp(prefix="paged-attention-jupyter-")
+    names = ("JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR")
+    found = {name: os.path.join(folder, name.lower()) for name in names if name not in os.environ}
+    for place in found.values():
+        os.makedirs(place, exist_ok=True)
+    if found:
+        say(
+            f"\nYour home folder cannot be written ({reason}). JupyterLab keeps its own files in"
+            f" {folder} this time; notebooks are saved where they are."
+        )
+    return found
+
+
 def start(command: list[str], root: Path) -> int:
     """Become ``command``, so that Ctrl-C and the exit status are its own."""
     sys.stdout.flush()
@@ -640,6 +671,7 @@ def lab(setup: Setup, extra: list[str]) -> int:
             "Do what its last column says, then run make lab again.",
         )
     command = lab_command(setup.python, setup.root, extra)
+    os.environ.update(places_beside_home())
     if "--no-browser" in command:
         say("\nStarting JupyterLab without a browser: open the address that it prints below.")
     else:

@@ -1,6 +1,7 @@
 """The set-up: from nothing, again, interrupted anywhere, moved, damaged, crowded, refused."""
 
 import ast
+import errno
 import json
 import os
 import re
@@ -318,14 +319,50 @@ def test_a_link_is_replaced_and_what_it_points_to_stays(stub, template):
     assert not (stub / ".venv").is_symlink()
 
 
-def test_a_folder_that_cannot_be_written_is_said_so(stub, template, monkeypatch):
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EACCES, "where you may write"),
+        (errno.EROFS, "where you may write"),
+        (errno.ENOSPC, "Make room"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_said_so(stub, template, monkeypatch, number, advice):
     def refuse(*args, **options):
-        raise PermissionError(13, "Permission denied", str(stub / ".cache"))
+        raise OSError(number, os.strerror(number), str(stub / ".cache"))
 
     monkeypatch.setattr(bootstrap, "locked", refuse)
     with pytest.raises(SetupError, match="cannot be written") as refused:
         set_up(stub, template)
-    assert "where you may write" in refused.value.advice
+    assert advice in refused.value.advice
+
+
+def test_other_errors_keep_their_traceback(stub, template, monkeypatch):
+    def fail(*args, **options):
+        raise FileNotFoundError(errno.ENOENT, "No such file", "x")
+
+    monkeypatch.setattr(bootstrap, "locked", fail)
+    with pytest.raises(FileNotFoundError):
+        set_up(stub, template)
+
+
+def test_a_home_that_cannot_be_written_is_stepped_around(tmp_path, monkeypatch, capsys):
+    for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR"):
+        monkeypatch.delenv(name, raising=False)
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USERPROFILE", str(home))
+    monkeypatch.setattr(bootstrap.tempfile, "tempdir", str(tmp_path))
+    home.mkdir()
+    assert bootstrap.places_beside_home() == {}
+    assert os.listdir(home) == []
+    home.rmdir()
+    monkeypatch.setenv("IPYTHONDIR", "/somewhere")
+    places = bootstrap.places_beside_home()
+    assert "IPYTHONDIR" not in places  # chosen by somebody
+    assert len(places) == 3
+    assert all(os.path.isdir(place) for place in places.values())
+    assert "home folder cannot be written" in capsys.readouterr().out
 
 
 # --- failures say what to do --------------------------------------------------------------------

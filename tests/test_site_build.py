@@ -1,8 +1,11 @@
 """What the built site holds: every page, folded answers, figures that move, an index."""
 
+import errno
 import json
+import os
 import re
 from itertools import pairwise
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -10,6 +13,7 @@ from site_build import report, site  # noqa: F401
 
 from course.authoring import build as lessons
 from course.authoring import glossary, labs
+from course.commands import site as command
 from course.practice import registry
 from course.show.guesses import NOBODY
 from course.site import build as site_build
@@ -121,6 +125,16 @@ def films_of(site, stem):  # noqa: F811
     return json.loads(script[script.index("] = ") + 4 : script.rindex(";")])
 
 
+def test_entries_are_found_by_readers_that_keep_capitals(site):  # noqa: F811
+    """JupyterLab names a heading by its words as they are written; links are in small letters."""
+    page = (ROOT / glossary.PAGE).read_text(encoding="utf-8")
+    for term in glossary.read(ROOT):
+        place = f'<a id="{term.anchor}"></a>\n\n## {term.name}\n'
+        assert (place in page) == (term.anchor != term.name.replace(" ", "-")), term.name
+    html = text(site, "docs/glossary.html")
+    assert html.count('id="kv-cache"') == 1  # where a heading has that name, the place is left out
+
+
 def test_figures_move_through_pictures_that_speak(report):  # noqa: F811
     assert report.notes == []
     assert report.num_films >= 8
@@ -203,6 +217,16 @@ def test_a_build_that_fails_leaves_the_old_site(tmp_path, monkeypatch):
         build(out)
     assert (out / "index.html").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+def test_a_folder_that_cannot_be_written_is_named(monkeypatch, number):
+    def fail(*args, **options):
+        raise OSError(number, os.strerror(number), "somewhere")
+
+    monkeypatch.setattr("course.site.build.build", fail)
+    with pytest.raises(ValueError, match=r"^here cannot be written .* --out"):
+        command.site(out=Path("here"), still=True)
 
 
 def test_links_to_files_that_are_no_page_become_words(tmp_path):

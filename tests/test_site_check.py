@@ -55,6 +55,11 @@ BREAKS = {
     "outside script": ("</main>", '<script src="https://x.org/a.js"></script></main>', "outside"),
     "outside font": ("a.css", "//fonts.example.org/a.css", "outside"),
     "outside picture": ('src="data:,"', 'src="http://x.org/a.png"', "outside"),
+    "lost other picture": (
+        "</main>",
+        '<picture><source srcset="a.svg 2x, b.html"></picture></main>',
+        "a.svg, which is not there",
+    ),
     "lost script": ("</main>", '<script src="a.js"></script></main>', "not there"),
     "style in the page": (
         "</main>",

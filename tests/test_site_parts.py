@@ -46,17 +46,22 @@ def test_markdown_keeps_to_the_page():
     renderer = Renderer(resolve)
     html = renderer.render(
         "# The `pool`\n\n## Again\n\n## Again\n\n[a](b.md) [c](../d.py)\n\n"
+        '<a id="kv"></a>\n\n## KV\n\n<a id="other"></a>\n\n## x\n\n'
+        '<picture>\n<source srcset="s.md">\n</picture>\n\n'
         '| | n |\n|-|-|\n| x | 1 |\n\n<a href="e.md">e</a>\n\n```python\ndef f(): pass\n```'
     )
     assert [(level, part) for level, part, _ in renderer.headings] == [
-        (1, "the-pool"), (2, "again"), (2, "again-1")
+        (1, "the-pool"), (2, "again"), (2, "again-1"), (2, "kv"), (2, "x")
     ]  # fmt: skip
     assert renderer.headings[0][2] == "The <code>pool</code>"
     assert '<a href="b.html">a</a> <span class="no-link">c</span>' in html
     assert '<a href="e.html">e</a>' in html
+    assert html.count('id="kv"') == 1  # the heading's
+    assert '<a id="other"></a>' in html
+    assert 'srcset="s.html"' in html
     assert "<th></th>" not in html
     assert '<span class="k">def</span>' in html
-    assert asked == ["b.md", "../d.py", "e.md"]
+    assert asked == ["b.md", "../d.py", "s.md", "e.md"]
 
 
 # ---- The lines that a widget needs --------------------------------------------------------------

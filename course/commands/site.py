@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 
 def site(
@@ -30,13 +33,21 @@ def site(
     with Progress(TextColumn("{task.description}"), BarColumn(), console=console,
                   transient=True) as progress:  # fmt: skip
         task = progress.add_task("pages", total=None)
-        report = build(
-            out,
-            moving=lambda stem: not still,
-            on_page=lambda done, total, name: progress.update(
-                task, completed=done, total=total, description=name
-            ),
-        )
+        try:
+            report = build(
+                out,
+                moving=lambda stem: not still,
+                on_page=lambda done, total, name: progress.update(
+                    task, completed=done, total=total, description=name
+                ),
+            )
+        except OSError as error:
+            if error.errno not in UNWRITABLE:
+                raise
+            raise ValueError(
+                f"{out} cannot be written ({error.strerror}). Make room or change its rights, or"
+                " choose another folder with --out; a site that was there is still there"
+            ) from None
     for note in report.notes:
         console.print(f"  - {note}", markup=False)
     for problem in report.problems:
