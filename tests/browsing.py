@@ -165,18 +165,22 @@ class Server:
             left.kill()
 
 
-@contextmanager
-def serving(folder, app="make lab", **variables):
-    """A server, and a Chromium: gives (server, open_page)."""
+@pytest.fixture(scope="module")
+def chromium():
+    """One for all tests of a file: playwright cannot be started twice at a time."""
     playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def serving(folder, browser, app="make lab", **variables):
+    """A server for the browser: gives both."""
     server = Server(folder, app, **variables)
     try:
-        with playwright.sync_playwright() as running:
-            browser = running.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-            try:
-                yield server, browser
-            finally:
-                browser.close()
+        yield server, browser
     finally:
         server.stop()
 

@@ -10,7 +10,7 @@ import pytest
 from browsing import (
     ALL,
     KERNEL,
-    Server,
+    chromium,  # noqa: F401
     copy_course,
     needs_chromium,
     open_book,
@@ -30,8 +30,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    with serving(copy_course(tmp_path_factory.mktemp("hour"))) as found:
+def lab(tmp_path_factory, chromium):  # noqa: F811
+    with serving(copy_course(tmp_path_factory.mktemp("hour")), chromium) as found:
         yield found
 
 
@@ -233,7 +233,7 @@ def widgets(lab):
     book.run_all()
     assert book.faults() == []
     yield book
-    book.close()
+    book.page.context.close()
 
 
 def output_of(book, name):
@@ -347,8 +347,18 @@ WRONG = """def blocks_needed(num_tokens: int, block_size: int) -> int:
 RIGHT = WRONG.replace("num_tokens // block_size + 1", "-(-num_tokens // block_size)")
 
 
-def test_a_lab_is_solved_saved_and_there_after_a_restart(lab):
-    server, browser = lab
+def test_a_lab_is_solved_saved_and_there_after_a_restart(tmp_path, chromium):  # noqa: F811
+    folder = copy_course(tmp_path)
+    with serving(folder, chromium, "lab") as found:
+        an_evening_of_work(*found)
+    mine = folder / "my_engine" / "04-blocks_needed.py"
+    assert "-(-num_tokens // block_size)" in mine.read_text()
+    # The day after: another server, another kernel, the same folder.
+    with serving(folder, chromium, "lab") as found:
+        the_next_day(*found)
+
+
+def an_evening_of_work(server, browser):
     book = open_book(server, browser, "exercises/04_block_tables.ipynb")
     book.run(book.cell("from course.practice import check"))
 
@@ -373,25 +383,16 @@ def test_a_lab_is_solved_saved_and_there_after_a_restart(lab):
     assert "Saved to your engine" in said
     shot(book.page, "lab_04_right")
     book.save()
-    mine = server.folder / "my_engine" / "04-blocks_needed.py"
-    assert "-(-num_tokens // block_size)" in mine.read_text()
     book.page.context.close()
-    server.stop()
 
-    # As after a night: another server, another kernel, the same folder.
-    again = Server(server.folder, "lab")
-    try:
-        book = open_book(again, browser, "exercises/04_block_tables.ipynb")
-        assert "-(-num_tokens // block_size)" in (
-            book.cell("def blocks_needed").locator(".cm-content").text_content()
-        )
-        last = book.cell("from course.practice import progress")
-        more = "from course.practice import progress, resume\nresume('blocks_needed')\nprogress()"
-        told = book.run(last, more)
-        shot(book.page, "lab_04_next_day")
-        assert "blocks_needed" in told
-        assert re.search(r"yours", told)
-        assert re.search(r"4\.2\b.*passed", told)
-        book.close()
-    finally:
-        again.stop()
+
+def the_next_day(server, browser):
+    book = open_book(server, browser, "exercises/04_block_tables.ipynb")
+    code = book.cell("def blocks_needed").locator(".cm-content")
+    assert "-(-num_tokens // block_size)" in code.text_content()
+    more = "from course.practice import progress, resume\nresume('blocks_needed')\nprogress()"
+    told = book.run(book.cell("from course.practice import progress"), more)
+    shot(book.page, "lab_04_next_day")
+    assert "Yours: blocks_needed" in told
+    assert re.search(r"4\.2\b.*passed", told)
+    book.page.context.close()

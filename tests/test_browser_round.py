@@ -8,6 +8,7 @@ import re
 
 import pytest
 from browsing import (
+    chromium,  # noqa: F401
     copy_course,
     needs_chromium,
     open_book,
@@ -33,8 +34,8 @@ LOOKS = [("JupyterLab Light", 1280), ("JupyterLab Dark", 768)]
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    with serving(copy_course(tmp_path_factory.mktemp("round")), "lab") as found:
+def lab(tmp_path_factory, chromium):  # noqa: F811
+    with serving(copy_course(tmp_path_factory.mktemp("round")), chromium, "lab") as found:
         yield found
 
 
@@ -48,14 +49,14 @@ def test_a_lesson_runs_from_top_to_bottom(lab, path):
     book.close()
 
 
-def test_lab_08_serves_the_model_with_the_learners_pieces(tmp_path):
+def test_lab_08_serves_the_model_with_the_learners_pieces(tmp_path, chromium):  # noqa: F811
     """Solved by paste, run in the browser: what passes is saved, and the engine is made of it."""
     if model_file() is None:
         pytest.skip("not run: the model is not installed (make setup)")
     folder = copy_course(tmp_path)
     for lab_name in ("04_block_tables", "08_the_engine"):
         solve(folder, lab_name)
-    with serving(folder, "lab") as (server, browser):
+    with serving(folder, chromium, "lab") as (server, browser):
         book = open_book(server, browser, "exercises/04_block_tables.ipynb")
         book.run_all()
         assert book.faults() == []
@@ -94,8 +95,8 @@ def solve(folder, name):
     path.write_text(json.dumps(notebook))
 
 
-def test_notebook_7_runs_a_lesson_and_shows_what_a_check_says(tmp_path):
-    with serving(copy_course(tmp_path), "notebook") as (server, browser):
+def test_notebook_7_runs_a_lesson_and_shows_what_a_check_says(tmp_path, chromium):  # noqa: F811
+    with serving(copy_course(tmp_path), chromium, "notebook") as (server, browser):
         book = open_book(server, browser, "notebooks/04_block_tables.ipynb")
         book.run_all()
         assert book.faults() == []
@@ -121,13 +122,16 @@ WRONG = """def blocks_needed(num_tokens: int, block_size: int) -> int:
     return num_tokens // block_size + 1"""
 
 
-def test_a_kernel_without_widgets_shows_the_static_figures(tmp_path):
+def test_a_kernel_without_widgets_shows_the_static_figures(tmp_path, chromium):  # noqa: F811
     folder = copy_course(tmp_path / "course")
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / "sitecustomize.py").write_text(
         "import sys\nsys.modules['ipywidgets'] = None\n"
     )
-    with serving(folder, "lab", PYTHONPATH=str(tmp_path / "without")) as (server, browser):
+    with serving(folder, chromium, "lab", PYTHONPATH=str(tmp_path / "without")) as (
+        server,
+        browser,
+    ):
         for name, words in (
             ("02_what_a_reservation_wastes", "memory_map("),
             ("04_block_tables", "boundary_clinic("),
