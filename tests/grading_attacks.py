@@ -401,4 +401,80 @@ class BlockPool:
     def free(self, ids): self.num_free += len(list(ids))
     def ref_count(self, block): return 1
 """, 0, ("reaches for modules",)),
+    # More of the same kinds.
+    Attack("an array that answers for NumPy", NEEDED, needed("return N()", """
+import numpy as np
+class N(np.ndarray):
+    def __new__(cls): return np.zeros(()).view(cls)
+    def __array_function__(self, function, types, args, kwargs): return True
+    def __array_ufunc__(self, *args, **kwargs): return True
+"""), 0, ("of type answer.N", "defines __array_function__")),
+    Attack("answers before it is asked", NEEDED, needed("""
+data = b'{"ok": 2, "to": %d}'
+for turn in range(200):
+    for descriptor in range(3, 20):
+        try:
+            os.write(descriptor, struct.pack("<I", len(data % turn)) + data % turn)
+        except OSError:
+            pass
+return 0
+""", "import os, struct"), 0.2, ("answer pipe",)),
+    Attack("answers every question twice", NEEDED, needed("return 2", """
+import sys
+class Mine:
+    def serve(self, message):
+        for _ in "ab":
+            self.channel.send({"ok": 2, "to": message.get("turn")})
+    sys.modules["wall.peer"].Peer._serve = serve
+"""), 0, ("answer pipe",)),
+    Attack("asks the grader for all it has", NEEDED, needed("return 0", """
+import sys
+class Mine:
+    def serve(self, message):
+        for verb in ("call", "get", "set", "item", "in", "load", "value", "drive"):
+            for number in range(4):
+                try:
+                    self.ask(verb, on=number, **{"with": ["__globals__", 1]}, names={})
+                except Exception:
+                    pass
+        self.channel.send({"ok": 0, "to": message.get("turn")})
+    sys.modules["wall.peer"].Peer._serve = serve
+"""), 0.2, ("reaches for modules",)),
+    Attack("shapes without an end", NEEDED, needed("return X()", """
+import sys
+class X: pass
+class Mine:
+    kind = sys.modules["wall.codec"].Codec
+    real = kind.encode
+    def encode(self, value, depth=0, real=real):
+        if type(value) is X:
+            many = {"torch": "float32", "shape": [10**9] * 9, "stride": [0] * 9, "data": "AAAAAA=="}
+            return {"n": 4, "Tensor": many}
+        return real(self, value, depth)
+    kind.encode = encode
+"""), 0, ("sent a value that is none",)),
+    Attack("a range that never ends", SLOTS, """
+def slot_mapping(block_ids, positions, block_size):
+    return range(10**15)
+""", 0, ("of type range",)),
+    Attack("signals by way of a file", NEEDED, needed("""
+for descriptor in range(3, 12):
+    for process in (os.getppid(), 1):
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_SETOWN, process)
+            fcntl.fcntl(descriptor, 10, 9)
+            return -1
+        except OSError:
+            pass
+return 0
+""", "import fcntl, os"), 0.2, ("imports os",)),
+    Attack("text that runs backwards", NEEDED, "def blocks_needed(num_tokens, block_size):\n"
+           "    return 0  # \u202e skcolb fo rebmun eht\n", 0.2, ("direction of text",)),
+    Attack("an error that is called like its input", NEEDED, needed(
+        "raise type(f'N{num_tokens}B{block_size}', (Exception,), {})()"), 0, ("",)),
+    Attack("puts the engine's answer in its pool", GROW, """
+def grow_table(pool, table, num_tokens, block_size):
+    from course.practice.answers import lab_04
+    return lab_04.grow_table(pool, table, num_tokens, block_size)
+""", 0, ("where its answer or its probes would be",)),
 )  # fmt: skip

@@ -37,6 +37,7 @@ LIES = {"__torch_function__", "__array_function__", "__array_ufunc__", "__torch_
 PLACES = re.compile(
     r"/proc/|/etc/|/root|/home|\.\./|solutions|practice[./]answers|practice[./]bank|grading|\.cache"
 )
+TURNS = re.compile("[\u202a-\u202e\u2066-\u2069]")
 MOST = 12
 
 
@@ -57,6 +58,9 @@ def signs(text: str, exercise: Exercise) -> list[str]:
                 found.setdefault(words, getattr(node, "lineno", 0))
         except RecursionError:
             found["an expression that is nested very deep"] = getattr(node, "lineno", 0)
+    if turned := TURNS.search(text):
+        words = "characters that change the direction of text: it is not what it looks like"
+        found.setdefault(words, text.count("\n", 0, turned.start()) + 1)
     told = [f"line {line}: {words}" for words, line in found.items()]
     return told if len(told) <= MOST else [*told[:MOST], f"and {len(told) - MOST} more"]
 
