@@ -24,6 +24,8 @@ from course.practice.nursery import WORKERS, Job, open_job
 from course.practice.run import Case, Outcome, loaded, missing, one, used_up
 
 START = 60.0  # s that importing torch and Triton may take
+INTERPRETED = 3.0  # s that a case may take in the interpreter
+COMPILER = 30.0  # s; a probe that is given more asks the compiler
 SLACK = 5.0  # s beyond a case's own limit before its process is ended
 
 
@@ -234,7 +236,14 @@ def do(job: dict[str, Any], say: Callable[[Outcome], None]) -> None:
         clock = Clock()
         for number, case in enumerate(cases):
             late = not failure and clock.seconds() > IN_ALL
-            say(failure or (used_up(number) if late else one(case, answer)[0]))
+            say(failure or (used_up(number) if late else one(case, answer, _short(case))[0]))
+
+
+def _short(case: Case) -> float | None:
+    """Where nothing is compiled, a kernel's case takes a blink: an endless loop need not go on for
+    as long as a compiler may take."""
+    compiled = not missing("cuda") or case.probe.seconds > COMPILER
+    return None if compiled else min(INTERPRETED, case.probe.seconds)
 
 
 def main() -> None:

@@ -152,12 +152,15 @@ def recognise(exercise: Exercise, cases: list[Case], came: list[Outcome], verdic
 
     known.sort(key=place)
     enough = sum(place(pair) < 3 for pair in known)
+    # That both gave NaN says little. Then what holds must speak for it, too.
+    parting = failure.parting
+    vague = parting is not None and parting.why == "not finite" and len(holding) < 2
     partly = None
     for mistake, agreed in agreements(exercise, known):
         if agreed == len(known):
             verdict.mistake, verdict.mistake_is_whole = mistake, True
             return
-        if agreed >= enough:
+        if agreed >= enough and not vague:
             partly = partly or mistake
     verdict.mistake = partly
 

@@ -20,7 +20,7 @@ class Outside(IndexError):
     """A kernel touched what is not its own. Each array has a kind of its own: ``OutsideKeys``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Array:
     """Memory that a kernel is given.
 
@@ -51,6 +51,14 @@ class Array:
         first = self.tensor.data_ptr()
         return [(first + a * self.size, first + b * self.size) for a, b in self.spans]
 
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The same of the tensor itself."""
+        steps = zip(self.tensor.shape, self.tensor.stride(), strict=True)
+        count = 1 + sum((size - 1) * stride for size, stride in steps)
+        first = self.tensor.data_ptr()
+        return first, first + (count * self.size if self.tensor.numel() else 0)
+
     def words(self, address: int) -> str:
         element = (address - self.tensor.data_ptr()) // self.size
         if self.tell is not None:
@@ -74,7 +82,12 @@ def watch(arrays: Iterable[Array]) -> Iterator[None]:
 
     def watched_load(self: Any, pointers: Any, mask: Any, *more: Any) -> Any:
         may_read.check("reads", pointers.data, mask.data)
-        return load(self, pointers, mask, *more)
+        found = load(self, pointers, mask, *more)
+        if not more or more[0] is None:  # no `other`: what is masked off is anything at all
+            is_off = ~np.broadcast_to(np.asarray(mask.data).astype(bool), found.data.shape)
+            if is_off.any():
+                found.data = np.where(is_off, _anything(found.data.dtype), found.data)
+        return found
 
     def watched_store(self: Any, pointers: Any, value: Any, mask: Any, *more: Any) -> Any:
         may_write.check("writes to", pointers.data, mask.data)
@@ -87,11 +100,20 @@ def watch(arrays: Iterable[Array]) -> Iterator[None]:
         builder.create_masked_load, builder.create_masked_store = load, store
 
 
+def _anything(dtype: Any) -> Any:
+    """As good a value as any where memory was not read: one that shows if it is used."""
+    if np.issubdtype(dtype, np.floating):
+        return dtype.type("nan")
+    return (
+        dtype.type(np.iinfo(dtype).max // 2) if np.issubdtype(dtype, np.integer) else dtype.type()
+    )
+
+
 class _Bounds:
     """Of all arrays, those that may be touched."""
 
     def __init__(self, arrays: list[Array], open_: list[Array]):
-        self.arrays = arrays
+        self.arrays, self.open = arrays, open_
         spans = sorted(span for array in open_ for span in array.allowed() if span[0] < span[1])
         self.starts = np.array([first for first, _ in spans], np.uint64)
         self.ends = np.array([end for _, end in spans], np.uint64)
@@ -106,9 +128,11 @@ class _Bounds:
 
     def _complain(self, does: str, address: int) -> None:
         def distance(array: Array) -> int:
-            first, end = array.memory
+            first, end = array.extent
             return max(first - address, address - end + 1, 0)
 
         array = min(self.arrays, key=distance)
         kind = type(f"Outside{array.name.title().replace(' ', '')}", (Outside,), {})
+        if array not in self.open and distance(array) == 0:
+            raise kind(f"the kernel {does} the {array.name}, which it may only read")
         raise kind(f"the kernel {does} {array.words(address)}")

@@ -344,6 +344,7 @@ CACHE = Answers(
 
 # ---- 5.2 online softmax -------------------------------------------------------------------------
 
+_START = "running_max, running_sum, weighted_values = -inf"
 _NEW_MAX = "new_max = max(running_max, float(scores.max()))"
 _RESCALE = "rescale = exp(running_max - new_max)"
 _SUM = "running_sum = running_sum * rescale + float(weights.sum())"
@@ -398,6 +399,41 @@ ONLINE = Answers(
             "Where it is smaller, what came before is multiplied by exp of something large, and "
             "that ends: exp(1000) is not a float. The maximum so far never falls.",
             edit=((_NEW_MAX, "new_max = float(scores.max())"),),
+        ),
+        Mistake(
+            "the maximum so far begins at 0",
+            "Scores may all be far below 0, and then exp(score - 0) is 0 for each of them. Before "
+            "the first token nothing has been seen: -inf.",
+            edit=((_START, _START.replace("= -inf", "= 0.0")),),
+        ),
+        Mistake(
+            "a tile with a position out of context is left out whole",
+            "The others of that tile are in context. exp(-inf) is 0 by itself; only a tile in "
+            "which all are -inf has nothing to add.",
+            edit=(("        if new_max == -inf:\n", "        if (scores == -inf).any():\n"),),
+        ),
+        Mistake(
+            "the logarithm of the sum is to the base 2",
+            "The natural one is asked for: `log`.",
+            edit=((_RESULT, _RESULT.replace("log(running_sum)", "np.log2(running_sum)")),),
+        ),
+        Mistake(
+            "the sum itself is added to the maximum",
+            "exp(maximum) times the sum is the sum under the softmax; of a product the logarithm "
+            "is a sum: maximum + log(sum).",
+            edit=((_RESULT, _RESULT.replace("log(running_sum)", "running_sum")),),
+        ),
+        Mistake(
+            "the caller's tiles are changed",
+            "The values are somebody's cache. `*=` writes into it; make a new array.",
+            edit=(
+                (
+                    _ACC,
+                    _ACC.replace(
+                        "weights @ values", "(values.__imul__(weights[:, None])).sum(axis=0)"
+                    ),
+                ),
+            ),
         ),
         Mistake(
             "the softmax is taken when all tiles are there",
@@ -988,6 +1024,53 @@ KERNEL = Answers(
             edit=((_SCALES, "scale_offsets = block_id.to(tl.int64) * BLOCK_SIZE + row"),),
         ),
         Mistake(
+            "a tile is taken to lie in one block",
+            "Only if a tile is no longer than a block. Each position asks the table for itself: "
+            "`position // BLOCK_SIZE` is a whole tile of entries.",
+            edit=((_BLOCK, "block_id = tl.load(table_ptr + tile_start // BLOCK_SIZE)"),),
+        ),
+        Mistake(
+            "each split walks the whole context",
+            "The splits are merged afterwards, and then every token counts several times. This "
+            "one's share goes from `start` to `end`.",
+            edit=(
+                ("range(start, end, TILE)", "range(first_tile * TILE, context_len, TILE)"),
+                (_IN_CONTEXT, _IN_CONTEXT.replace("< end", "< context_len")),
+            ),
+        ),
+        Mistake(
+            "the mask has no upper end",
+            "The last tile reaches past the newest token, into slots that nobody has written: "
+            "`position < end`.",
+            edit=((_IN_CONTEXT, "in_context = position >= first_visible"),),
+        ),
+        Mistake(
+            "values get the scales of the keys",
+            "Both are rows of int8 with scales of their own: `value_scale_ptr`.",
+            edit=((_LOAD_V, _LOAD_V.replace("value_scale_ptr", "key_scale_ptr")),),
+        ),
+        Mistake(
+            "the new maximum is never kept",
+            "Then the next tile is rescaled by exp(-inf - ...), which is 0, and what came before "
+            "it is forgotten. Keep it at the end of each turn.",
+            edit=(("        running_max = new_max\n", ""),),
+        ),
+        Mistake(
+            "the row is not multiplied by its stride",
+            "From one row of a block to the next it is `stride_slot` elements, since all heads lie "
+            "between them.",
+            edit=((_OFFSETS, _OFFSETS.replace("row * stride_slot", "row")),),
+        ),
+        Mistake(
+            "weights are powers of 2",
+            "`tl.exp2` is quicker on a GPU, and right if the scores were multiplied by log2(e) "
+            "first. These are not.",
+            edit=(
+                ("tl.exp(scores - new_max[:, None])", "tl.exp2(scores - new_max[:, None])"),
+                ("tl.exp(running_max - new_max)", "tl.exp2(running_max - new_max)"),
+            ),
+        ),
+        Mistake(
             "the table is looked up for every position of the tile",
             "A row of the table ends where the context does. What lies behind it is not yours, "
             "even if a mask drops it later: mask this load, too.",
@@ -1157,6 +1240,24 @@ MERGE = Answers(
             edit=(
                 (_WEIGHTS, _WEIGHTS.replace("torch.exp(", "torch.exp2(")),
                 (_MERGED, _MERGED.replace("torch.log(", "torch.log2(")),
+            ),
+        ),
+        Mistake(
+            "the first lse is subtracted, be it the larger or not",
+            "Where the second is larger by 100, exp of the difference is infinite. Of the larger "
+            "one no difference is above 0.",
+            edit=((_LARGER, "larger = lse_a"),),
+        ),
+        Mistake(
+            "NaN is replaced, and infinity stays",
+            "What an empty part holds is anything: infinity times 0 is NaN, too. Ask whether the "
+            "part saw a token, not what it holds.",
+            edit=(
+                (
+                    _ADD,
+                    "seen = torch.where(part.isnan(), 0.0, part.float())\n        "
+                    "out += seen * torch.where(total == 0, 0.0, weight / total)[..., None]",
+                ),
             ),
         ),
         Mistake(
@@ -1434,6 +1535,21 @@ MEND = Answers(
             "the mask drops the newest token",
             "With 9 tokens position 8 is in context, and it is the token that asks.",
             edit=((_IS_IN, _IS_IN.replace("< context_len", "< context_len - 1")),),
+        ),
+        Mistake(
+            "the mask lies along the elements, and not along the rows",
+            "A tile is `[rows, elements]`, and the mask has an entry for each row: "
+            "`in_context[:, None]` is a column. Without it the shapes fit by chance, if at all.",
+            edit=(
+                (_LOAD_K, _LOAD_K.replace("in_context[:, None]", "in_context[None, :]")),
+                (_LOAD_VALUES, _LOAD_VALUES.replace("in_context[:, None]", "in_context[None, :]")),
+            ),
+        ),
+        Mistake(
+            "`other` is missing, and what is masked off is anything",
+            "Without `other=` nobody says what a masked element is. A compiled kernel leaves "
+            "whatever the register held, and 0 * NaN is NaN.",
+            edit=((_LOAD_VALUES, _LOAD_VALUES.replace(", other=0.0", "")),),
         ),
         Mistake(
             "the last block is left out when it is not full",

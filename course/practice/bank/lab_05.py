@@ -458,6 +458,12 @@ def _online_once(online_softmax: Any, inputs: Inputs) -> Any:
     return _softmax_state(online_softmax(iter(_tiles(inputs)), inputs["width"]))
 
 
+def _online_leaves_alone(online_softmax: Any, inputs: Inputs) -> Any:
+    tiles = _tiles(inputs)
+    online_softmax(iter(tiles), inputs["width"])
+    return [{"scores": scores, "values": values} for scores, values in tiles]
+
+
 def _online_hand_to_mouth(online_softmax: Any, inputs: Inputs) -> Any:
     """Tiles that come when they are asked for; those before the last should be gone by then."""
     import weakref
@@ -539,6 +545,8 @@ def _place_softmax(parting: Parting, inputs: Inputs) -> str:
     if not parting.path:
         return ""
     name, *rest = parting.path
+    if isinstance(name, int):
+        return f"{rest[0]} of tile {name}"
     return f"{name}, element {rest[0]}" if rest else str(name)
 
 
@@ -612,6 +620,12 @@ ONLINE = Exercise(
             _some_scores,
             _scores([1, 3], [2, 5], [4]),
             drive=_online_once,
+        ),
+        _softmax_probe(
+            "the tiles stay as they were",
+            None,
+            _scores([1, 3], [2, 5], [4]),
+            drive=_online_leaves_alone,
         ),
         _softmax_probe(
             "no tile is kept: there may be millions",
@@ -1167,7 +1181,10 @@ def _parts(inputs: Inputs) -> list[Any]:
         )
         out = torch.randn(*lse.shape, inputs.get("dim", 2), generator=random).to(dtype)
         if inputs.get("poison"):
-            out[lse == float("-inf")] = float("nan")
+            # Half of it NaN, half of it infinite: 0 times either is NaN.
+            nobody = (lse == float("-inf"))[..., None] & torch.ones_like(out, dtype=torch.bool)
+            out[nobody] = float("nan")
+            out[nobody & (torch.arange(out.shape[-1]) % 2 == 1)] = float("inf")
         parts.append((out, lse))
     return parts
 
@@ -1294,6 +1311,8 @@ MERGE = Exercise(
             lambda random: _some_parts(random, shift=random.choice([-150, 150])),
             _lses([200], [201]),
             _lses([-200], [-199]),
+            _lses([-100], [100]),
+            _lses([100], [-100]),
             tolerance=Tolerance(rtol=1e-4),
         ),
         _merge_probe(
