@@ -163,10 +163,10 @@ doctor.report()
 #
 # - **Guess** before you run. Nothing waits for you, but a guess makes you look.
 # - **Run** the cells from top to bottom with Shift+Enter. Then change something and run it again.
-# - **Trust** a number because a cell computes it. The last cell of each lesson computes all numbers
-#   of its text again.
+#   If something is there already, or gone: "Restart Kernel and Run All Cells" in the menu Kernel.
+# - **Trust** a number because a cell computes it. The last cell of each lesson computes all again.
 #
-# The guesses are kept. Each lesson ends on a table of them:
+# Guesses are kept until the kernel restarts. Each lesson ends on a table of them:
 
 # %%
 prediction_record()

@@ -126,6 +126,7 @@ def attend_both(layer, q, k, v):
 from statistics import median
 
 positions = torch.arange(len(ids))
+errors.clear()
 with torch.inference_mode():
     hidden = model.forward(torch.tensor(ids), positions, attend_both)
 print(f"error of attention outputs against fp32, {len(errors)} layers, {len(ids)} tokens:")
