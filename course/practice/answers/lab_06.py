@@ -119,6 +119,11 @@ PREEMPT = Answers(
             edit=(("    victim.num_preemptions += 1\n", ""),),
         ),
         Mistake(
+            "the request's count is set to 1",
+            "It may not be the first time. A count is added to.",
+            edit=(("    victim.num_preemptions += 1\n", "    victim.num_preemptions = 1\n"),),
+        ),
+        Mistake(
             "only the request counts the preemption",
             "The scheduler's count is the first thing that an operator looks at when a server "
             "slows down.",

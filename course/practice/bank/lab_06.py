@@ -243,6 +243,8 @@ def _preempt(keys: tuple[str, ...]) -> Callable[[Any, Inputs], dict[str, Any]]:
         scheduler, seen = server.scheduler, {}
         for number in range(day.get("times", 1)):
             newest = scheduler.running[-1]
+            newest.num_preemptions += day.get("before", 0)
+            scheduler.num_preemptions += day.get("before", 0)
             victim = preempt_newest(scheduler)
             if victim is not None and not isinstance(victim, Request):
                 raise Unusable(f"preempt_newest gave {victim!r}, not a Request")
@@ -294,7 +296,8 @@ def _rest_of(server: Server) -> dict[str, Any]:
 def _describe_preempt(day: Inputs) -> str:
     times = f", {day['times']} times" if day.get("times", 1) > 1 else ""
     rounds = day["rounds"]
-    return f"{_describe_day(day)}; after {rounds} round{'s' if rounds > 1 else ''}{times}"
+    before = f", the newest {day['before']} times before" if day.get("before") else ""
+    return f"{_describe_day(day)}; after {rounds} round{'s' if rounds > 1 else ''}{times}{before}"
 
 
 def _place_preempt(parting: Parting, day: Inputs) -> str:
@@ -319,7 +322,7 @@ def _cached_day(random: Random) -> Inputs:
 
 
 def _preempt_probe(behaviour: str, *keys: str, make: Any = _running_day, **more: Any) -> Probe:
-    times = {"times": more.pop("times", 1)}
+    times = {"times": more.pop("times", 1), "before": more.pop("before", 0)}
     examples = more.pop("examples", (_day(A, B, C, pool=16, rounds=3),))
     return Probe(
         behaviour,
@@ -357,7 +360,7 @@ PREEMPT = Exercise(
         _preempt_probe("no token is lost, and none counts as computed", "what it returns",
                        "its tokens", "computed tokens"),
         _preempt_probe("status and counters are right", "what it returns", "its status",
-                       "preemptions of the request", "preemptions in all"),
+                       "preemptions of the request", "preemptions in all", before=2),
         _preempt_probe("one after the other", "what it returns", "running", "waiting",
                        "blocks held", "preemptions in all", times=2),
         _preempt_probe(
