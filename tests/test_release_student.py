@@ -2,6 +2,7 @@
 
 import json
 import os
+import posixpath
 import re
 import subprocess
 import sys
@@ -51,9 +52,29 @@ def test_it_has_notebooks_course_and_environment_and_nothing_for_teachers(bundle
             "Makefile", "LICENSE", "LICENSE-TEXT"} <= names  # fmt: skip
     parts = {name.split("/")[1] for name in names if name.startswith("course/")}
     assert not parts & {"grading", "authoring", "release", "labs", "lessons", "site", "checks.py"}
-    assert not any(name.startswith(("tests/", "docs/", ".")) for name in names)
+    assert not any(name.startswith(("tests/", ".")) for name in names)
+    assert [name for name in names if name.startswith("docs/")] == ["docs/glossary.md"]
     commands = {Path(n).stem for n in names if n.startswith("course/commands/")}
     assert commands == {"__init__", "doctor", "generate", "progress", "replay"}
+
+
+def test_every_link_in_it_leads_to_something_in_it(bundle):
+    followed = 0
+    for name, data in bundle.items():
+        if not name.endswith((".md", ".ipynb")):
+            continue
+        text = data.decode()
+        cells = json.loads(text)["cells"] if name.endswith(".ipynb") else [{"source": text}]
+        words = "\n".join("".join(c["source"]) for c in cells if c.get("cell_type") != "code")
+        for target in re.findall(r"\]\(([^)\s#]+)|href=[\"']([^\"'#]+)", words):
+            path = "".join(target)
+            if "://" in path or path.startswith(("mailto:", "attachment:", "data:")):
+                continue
+            followed += 1
+            whole = posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
+            there = whole in bundle or any(n.startswith(f"{whole}/") for n in bundle)
+            assert there, (name, path)
+    assert followed > 100
 
 
 def test_solutions_are_place_holders_to_which_links_lead(bundle):

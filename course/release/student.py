@@ -97,6 +97,8 @@ def bundle(labs: Sequence[int] | None = None, root: Path = ROOT) -> Tree:
     tree["course/pins.py"] = pins.replace(EXTRAS, 'EXTRAS = "notebooks"').encode()
     exercises = notebooks("exercises", numbers, root)
     tree |= exercises | notebooks("notebooks", root=root)
+    glossary = "docs/glossary.md"  # to which lessons lead
+    tree[glossary] = (root / glossary).read_bytes()
     for name in exercises:
         solution = name.replace("exercises/", "solutions/")
         tree[solution] = place_holder(name).encode()
