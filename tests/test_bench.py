@@ -5,9 +5,11 @@ import sys
 from dataclasses import replace
 
 import pytest
+import torch
 
-from course.bench import engines, environments, run
+from course.bench import engines, environments, run, serving
 from course.bench.cases import Case, make_cases
+from course.engine import load_model
 
 SMALL = {
     "two": Case("two", ((1, 2, 3), (4, 5, 6)), (4, 4)),
@@ -115,17 +117,45 @@ def test_our_engine_serves_samples_prefixes_and_a_short_pool():
     assert ours.llm.stats.preemptions == 0 or ours.pool_tokens == 96
 
 
-@pytest.mark.parametrize("kind", [engines.LinearLayers, engines.WeightsOnly])
-def test_the_bound_pushes_every_row_through_once(kind, monkeypatch):
+def test_the_bound_pushes_every_row_through_once(monkeypatch):
     """3 and 2 prompt tokens, 4 and 2 tokens out: the first comes out of the prompt's own pass."""
-    bound, passes = kind("tiny", "float32"), []
+    bound, passes = engines.LinearLayers("tiny", "float32"), []
     monkeypatch.setattr(bound, "_pass", lambda rows, samples: passes.append((rows, samples)))
     case = {"prompts": [[1, 2, 3], [4, 5]], "max_tokens": [4, 2], "num_samples": 1}
     bound.run(case)
-    if kind is engines.LinearLayers:
-        assert passes == [(5, 2), (2, 2), (1, 1), (1, 1)]
-    else:
-        assert passes == [(2, 2), (2, 2), (1, 1), (1, 1)]
+    assert passes == [(5, 2), (2, 2), (1, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_other_bound_reads_every_weight(dtype):
+    bound = engines.WeightsOnly("tiny", dtype)
+    model, _ = load_model("tiny", getattr(torch, dtype))
+    layer = model.config.hidden_size * (
+        2 * (model.config.num_heads + model.config.num_kv_heads) * model.config.head_dim
+        + 3 * model.config.intermediate_size
+    )
+    num_weights = model.config.num_layers * layer
+    num_weights += model.config.vocab_size * model.config.hidden_size
+    size = bound.weights.numel() * 4 / getattr(torch, dtype).itemsize
+    assert num_weights <= size < 1.2 * num_weights  # panels are filled up with zeros
+    case = {"prompts": [[1]], "max_tokens": [3], "num_samples": 2}
+    assert bound.run(case) == [[0] * 3] * 2
+
+
+def test_serving_is_taken_apart_and_shown(monkeypatch):
+    monkeypatch.setattr(serving, "BATCHES", (1, 5))
+    monkeypatch.setattr(serving, "ROUNDS", 1)
+    monkeypatch.setattr(serving, "FULL_REQUESTS", 60)
+    monkeypatch.setattr(serving, "MIXES", {"sharegpt_8k_filtered": "ShareGPT"})
+    result = serving.measure("tiny", "float32")
+    for row in result["steps"]:
+        assert 0 < row["model_ms"] < row["step_ms"]
+    (row,) = result["pages"]
+    assert row["batch"]["paged"] > row["batch"]["slab"] >= 1
+    assert row["batch_ratio"] == pytest.approx(row["predicted_ratio"], rel=0.05)
+    assert 0.9 < row["live_share"] <= 1
+    page = serving.markdown(result)
+    assert page.count("\n| 1 |") == page.count("\n| 5 |") == page.count("| ShareGPT |") == 1
 
 
 def test_an_environment_that_cannot_be_made_is_not_run(tmp_path, monkeypatch):

@@ -191,8 +191,6 @@ class LinearLayers:
     attention, no norms, no sampling, no scheduling.
     """
 
-    prompts_too = True
-
     def __init__(self, path: str, dtype: str):
         import torch
 
@@ -206,13 +204,12 @@ class LinearLayers:
 
         lengths = [n for n in case["max_tokens"] for _ in range(case["num_samples"])]
         with torch.inference_mode():
-            if self.prompts_too:
-                todo = sum(map(len, case["prompts"]))
-                while todo > 0:
-                    self._pass(min(todo, BUDGET), len(case["prompts"]))
-                    todo -= BUDGET
-            for step in range(1, max(lengths) + 1 - self.prompts_too):
-                rows = sum(n > step - 1 + self.prompts_too for n in lengths)
+            todo = sum(map(len, case["prompts"]))
+            while todo > 0:
+                self._pass(min(todo, BUDGET), len(case["prompts"]))
+                todo -= BUDGET
+            for step in range(1, max(lengths)):
+                rows = sum(n > step for n in lengths)
                 self._pass(rows, rows)
         return [[0] * n for n in lengths]
 
@@ -231,10 +228,29 @@ class LinearLayers:
         model.lm_head(x[:num_samples])
 
 
-class WeightsOnly(LinearLayers):
-    """The same without the prompts: what reading the weights once a token allows."""
+class WeightsOnly:
+    """The bound of decode: every weight read once a token, and nothing done with it.
 
-    prompts_too = False
+    One pass over one tensor of all weights, by the quickest reduction that PyTorch has.
+    """
+
+    def __init__(self, path: str, dtype: str):
+        import torch
+
+        from course.engine import load_model
+
+        model, _ = load_model(path, getattr(torch, dtype))
+        linears = [
+            x for layer in model.layers for x in (layer.qkv, layer.o, layer.gate_up, layer.down)
+        ]
+        weights = [linear.weight.flatten() for linear in (*linears, model.lm_head)]
+        self.weights = torch.cat(weights).view(torch.int32)
+        self.version = {"torch": torch.__version__}
+
+    def run(self, case: dict) -> list[list[int]]:
+        for _ in range(max(case["max_tokens"])):
+            self.weights.max()
+        return [[0] * n for n in case["max_tokens"] for _ in range(case["num_samples"])]
 
 
 ENGINES = {

@@ -32,6 +32,10 @@ def bench(
     learner: Annotated[
         bool, typer.Option("--learner", help="Instead: what a learner waits for.")
     ] = False,
+    serving: Annotated[
+        bool,
+        typer.Option("--serving", help="Instead: a step taken apart; pages against slabs."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure output tokens per second against peers, case by case, in turns.
@@ -51,6 +55,9 @@ def bench(
         return
     if learner:
         wait(out, as_json)
+        return
+    if serving:
+        serve(dtype, threads, out, as_json)
         return
     engines = ["ours", *(peers or [name for name in ENGINES if name != "ours"])]
     for name in engines:
@@ -131,6 +138,31 @@ def wait(out: Path | None, as_json: bool) -> None:
         with (out / "history.jsonl").open("a") as history:
             history.write(json.dumps(result) + "\n")
         (out / "learner.md").write_text(f"# What a learner waits for\n\n{page}")
+    print(json.dumps(result, indent=2) if as_json else page)
+
+
+def serve(dtype: str, threads: int, out: Path | None, as_json: bool) -> None:
+    """`--serving`: what the engine costs beside the model, and what pages bring."""
+    import torch
+    from rich.console import Console
+
+    from course.bench.run import machine
+    from course.bench.serving import markdown, measure
+    from course.engine.loading.model_file import model_file
+
+    path = model_file()
+    if path is None:
+        raise FileNotFoundError("the model package is not installed: run `make setup`")
+    torch.set_num_threads(threads)
+    with Console(stderr=True).status("starting") as status:
+        result = measure(str(path), dtype, say=status.update)
+    command = measuring_command(sys.argv[1:])
+    result = {"machine": machine(), "command": command, **result}
+    page = f"{result['machine']}\n\nCommand: `{command}`\n\n{markdown(result)}"
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / f"serving-{dtype}.json").write_text(json.dumps(result, indent=2) + "\n")
+        (out / f"serving-{dtype}.md").write_text(f"# What a step costs, what pages bring\n\n{page}")
     print(json.dumps(result, indent=2) if as_json else page)
 
 
