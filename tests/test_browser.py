@@ -53,12 +53,14 @@ def test_make_lab_opens_on_the_start_page(lab):
     page.close()
 
 
-def test_a_lesson_runs_and_shows_no_error(lab):
+def test_a_lesson_runs_and_its_links_lead_on(lab):
     """A quick one; the others run in the whole round."""
     book = open_book(*lab, "notebooks/04_block_tables.ipynb")
     book.run_all()
     assert book.faults() == []
-    book.close()
+    book.page.locator(".jp-RenderedMarkdown a", has_text="05 Paged attention").first.click()
+    book.page.locator(".lm-TabBar-tabLabel", has_text="05_paged_attention.ipynb").wait_for()
+    book.page.context.close()
 
 
 @dataclass
