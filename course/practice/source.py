@@ -11,6 +11,7 @@ import linecache
 import re
 import sys
 import types
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -108,14 +109,19 @@ def reference(exercise: Exercise) -> Any:
 
 def prelude(exercise: Exercise) -> str:
     """The imports that stand before an answer: what the right one uses of its module, or offers."""
-    module, _, name = exercise.symbol.partition(":")
+    return _prelude(exercise.symbol, exercise.omit, exercise.offers)
+
+
+@cache
+def _prelude(symbol: str, omit: tuple[str, ...], offers: tuple[str, ...]) -> str:
+    module, _, name = symbol.partition(":")
     body = ast.parse(module_text(module)).body
-    answer = ast.parse(reference_text(exercise))
+    answer = ast.parse(cut_out(module_text(module), name, omit))
     used = {n.id for n in ast.walk(answer) if isinstance(n, ast.Name)}
     for node in ast.walk(answer):  # names in annotations that are written as strings
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             used |= {node.value} if node.value.isidentifier() else set()
-    used = (used | set(exercise.offers)) - {name}
+    used = (used | set(offers)) - {name}
     lines, local = [], []
     for node in body:
         wanted = [n for n in names_of(node) if n in used]
