@@ -19,6 +19,7 @@ from course.grading.trial import Bench, Trial
 from course.practice import registry
 from course.practice.run import make_cases
 from course.practice.source import reference
+from course.practice.verdict import judge
 
 CLASS = """
 import sys
@@ -131,6 +132,21 @@ def test_the_bodies_of_every_exercise_are_found():
     with away, pytest.raises(NotImplementedError):
         _ = timing.time_to_first_token
     assert pool.allocate(1)
+
+
+def test_a_word_that_could_be_guessed_is_not_believed_alone():
+    exercise = registry.find("7.7")  # its probes run beside the answer, and one says "40000 blocks"
+    cases, wanted, _ = exam.prepared(exercise.key, "s")
+    (word,) = {o["value"] for o in wanted if type(o["value"]) is str}
+    for only, points in (("", 0), (cases[0].probe.behaviour, 1.0)):
+        came = [
+            right if case.probe.behaviour == only else {"value": word}
+            for case, right in zip(cases, wanted, strict=True)
+        ]
+        verdict = judge(exercise, cases, wanted, came)
+        assert verdict.points > points - 0.01
+        exam.doubt(verdict, cases, wanted)
+        assert verdict.points == pytest.approx(points, abs=0.01)
 
 
 # ---- A trial in a process of its own ------------------------------------------------------------

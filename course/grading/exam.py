@@ -89,7 +89,30 @@ def _verdict(
     place = room.build(exercise, where, with_probes=how == trial.INSIDE)
     tried = desk.try_answer(bench, place, exercise, cases, text, how, seed)
     verdict = verdicts.judge(exercise, cases, wanted, tried.outcomes, "")
+    if how == trial.INSIDE:
+        doubt(verdict, cases, wanted)
     return verdict, tried, cases
+
+
+def doubt(verdict: Verdict, cases: list[Case], wanted: list[Outcome]) -> None:
+    """Of outcomes that a worker wrote itself: what could be guessed is not believed alone.
+
+    Such is a behaviour whose outcome is the same word for all inputs ("it compiles"). An answer
+    that does nothing could say so; one that does something else right is taken at its word.
+    """
+    words: dict[str, set] = {}
+    for case, outcome in zip(cases, wanted, strict=True):
+        words.setdefault(case.probe.behaviour, set()).add(repr(outcome.get("value", 0.0)))
+    easy = {
+        case.probe.behaviour: case
+        for case, outcome in zip(cases, wanted, strict=True)
+        if type(outcome.get("value")) in (str, bool) and len(words[case.probe.behaviour]) == 1
+    }
+    holding = verdict.in_state(HOLDS)
+    if all(b.probe.behaviour in easy for b in holding):
+        for b in holding:
+            b.state, b.case = PARTS, easy[b.probe.behaviour]
+            b.outcome = {"unusable": "nothing else holds, and this could have been guessed"}
 
 
 def examine(
