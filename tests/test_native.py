@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course.engine import LLM, SamplingParams, runner
-from course.engine.native import library, linear
+from course.engine.attention_plan import AttentionPlan
+from course.engine.native import attention, library, linear
 from course.engine.native.attention import can_copy, copy_to_slots
 from course.engine.native.library import native_problem
 from course.engine.native.operations import largest
@@ -380,9 +381,15 @@ def test_another_backend_has_the_plain_runner(backend):
 
 @needs_native
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="not run: flags of x86-64")
-@DTYPES
-@pytest.mark.parametrize("processor", ["x86-64", "haswell", "skylake-avx512"])
-def test_products_as_other_processors_would_be_given_them(dtype, processor, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("dtype", "processor"),
+    [
+        (torch.float32, "x86-64"),
+        (torch.bfloat16, "haswell"),
+        (torch.bfloat16, "skylake-avx512"),
+    ],
+)
+def test_as_other_processors_would_be_given_it(dtype, processor, tmp_path, monkeypatch):
     """Without the instructions of this one: compiled for an older one, and run here if it can."""
     flags = Path("/proc/cpuinfo").read_text()
     needed = {"haswell": "avx2", "skylake-avx512": "avx512bw"}.get(processor, "")
@@ -399,6 +406,17 @@ def test_products_as_other_processors_would_be_given_them(dtype, processor, tmp_
         exact = x.double() @ weight.double().T
         eps = torch.finfo(dtype).eps
         torch.testing.assert_close(found.double(), exact, rtol=4 * eps, atol=16 * eps)
+    monkeypatch.setattr(attention, "load", lambda _: other)
+    for group, head_dim, window in ((1, 64, None), (3, 80, None), (4, 128, 9), (7, 16, None)):
+        q = draw(2 * 5, 2 * group, head_dim, dtype=dtype, seed=8)
+        keys, values = (draw(20, 8, 2, head_dim, dtype=dtype, seed=n) for n in (9, 10))
+        about = [[3, 19, 0, 7, 11], [5, 2, 8, 1, 17]], [40, 33], [0, 1, 10]
+        plans = [
+            AttentionPlan(*about, block_size=8, sliding_window=window, backend=backend)
+            for backend in ("native", "reference")
+        ]
+        found, exact = (plan.attend(q, keys, values) for plan in plans)
+        torch.testing.assert_close(found, exact, rtol=4 * eps, atol=8 * eps)
 
 
 # --- the choice of a token -----------------------------------------------------------------------

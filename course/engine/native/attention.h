@@ -2,10 +2,14 @@
 
 #pragma once
 #include "cells.h"
+#if defined(BF16) && defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
 
 enum {
     TILE = 32,         // keys looked at together: two vectors
-    GROUP = 4,         // query rows that one pass of the small product handles
+    GROUP = 4,         // query rows that one pass handles
+    KEYS = 4,          // keys whose scores are summed up together
     MOST_ROWS = 64,    // query rows of one work item
     MOST_WIDTH = 256,  // largest head_dim
 };
@@ -39,9 +43,41 @@ static inline void product(const float *a, i64 a_stride, const float *b, i64 b_s
     for (int r = 0; r < GROUP; r++) memcpy(sums + r * sums_stride, s[r], sizeof s[r]);
 }
 
+// Lane i of the result is the sum of v[i]: four rounds, in each of which two vectors become one.
+static inline vec sums_of(vec *v) {
+#ifdef __AVX512F__
+#define HALVES(a, b, ...) \
+    (__builtin_shufflevector(a, b, __VA_ARGS__))
+    for (int i = 0; i < 8; i++) {
+        vec a = v[i], b = v[i + 8];
+        v[i] = HALVES(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+               HALVES(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+    }
+    for (int i = 0; i < 4; i++) {
+        vec a = v[i], b = v[i + 4];
+        v[i] = HALVES(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27) +
+               HALVES(a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
+    }
+    for (int i = 0; i < 2; i++) {
+        vec a = v[i], b = v[i + 2];
+        v[i] = HALVES(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+               HALVES(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    }
+    vec a = v[0], b = v[1];
+    return HALVES(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +
+           HALVES(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
+#undef HALVES
+#else
+    vec sums;
+    for (int i = 0; i < LANES; i++) sums[i] = sum_of(v[i]);
+    return sums;
+#endif
+}
+
 // What one work item reads and keeps. A row is one query head of one query token.
 typedef struct {
-    float q[MOST_ROWS][MOST_WIDTH];
+    cell query[MOST_ROWS][MOST_WIDTH];
+    float q[MOST_ROWS][MOST_WIDTH];     // the same as floats, times the scale, if rows are many
     float sums[MOST_ROWS][MOST_WIDTH];  // of weight * value, not yet divided
     float largest[MOST_ROWS], total[MOST_ROWS];
     float scores[MOST_ROWS][TILE];
@@ -50,38 +86,85 @@ typedef struct {
     float turned[MOST_WIDTH][TILE], v[TILE][MOST_WIDTH];
 } scratch;
 
-// Scores of four rows, key by key: for decode, where each key is looked at once. `width` is a
-// constant wherever this is put in, so that the queries stay in registers.
+// sum += q * k, over STEP cells; its lanes are to be added.
+#if defined(BF16) && defined(__AVX512BF16__)
+enum { STEP = 2 * LANES };
+static inline vec add_dot(vec sum, const cell *q, const cell *k) {
+    return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_loadu_si512(q),
+                                 (__m512bh)_mm512_loadu_si512(k));
+}
+#else
+enum { STEP = LANES };
+static inline vec add_dot(vec sum, const cell *q, const cell *k) {
+    return sum + cells_at(q) * cells_at(k);
+}
+#endif
+
+// Scores of a few rows, for decode, where each key is looked at once: four keys at a time. `rows`
+// and `width` are constants wherever this is put in, so that the sums stay in registers.
 static inline __attribute__((always_inline)) void few_scores(scratch *s, i64 r, i64 num_keys,
+                                                             float scale, const int rows,
                                                              const i64 width) {
-    for (i64 j = 0; j < num_keys; j++) {
-        vec a = {0}, b = {0}, c = {0}, d = {0};  // as an array they would go through memory
+    for (i64 j = 0; j < num_keys; j += KEYS) {
+        vec sums[GROUP * KEYS] = {{0}};
 #pragma GCC unroll 8
-        for (i64 i = 0; i < width; i += LANES) {
-            vec k = cells_at(s->key[j] + i);
-            a += at(s->q[r] + i) * k;
-            b += at(s->q[r + 1] + i) * k;
-            c += at(s->q[r + 2] + i) * k;
-            d += at(s->q[r + 3] + i) * k;
-        }
-        s->scores[r][j] = sum_of(a), s->scores[r + 1][j] = sum_of(b);
-        s->scores[r + 2][j] = sum_of(c), s->scores[r + 3][j] = sum_of(d);
+        for (i64 i = 0; i < width; i += STEP)
+#pragma GCC unroll 4
+            for (int n = 0; n < rows; n++)
+#pragma GCC unroll 4
+                for (int k = 0; k < KEYS; k++)
+                    sums[n * KEYS + k] =
+                        add_dot(sums[n * KEYS + k], s->query[r + n] + i, s->key[j + k] + i);
+        vec all = sums_of(sums) * scale;
+#pragma GCC unroll 4
+        for (int n = 0; n < rows; n++)
+            memcpy(s->scores[r + n] + j, (float *)&all + n * KEYS, KEYS * sizeof(float));
     }
 }
 
-static inline void few_sums(scratch *s, i64 r, i64 num_keys, i64 width) {
+static inline __attribute__((always_inline)) void few_sums(scratch *s, i64 r, i64 num_keys,
+                                                           i64 width, const int rows) {
     for (i64 i = 0; i < width; i += 2 * LANES) {
         vec sums[GROUP][2];
-        for (int n = 0; n < GROUP; n++) memcpy(sums[n], s->sums[r + n] + i, sizeof sums[n]);
+#pragma GCC unroll 4
+        for (int n = 0; n < rows; n++) {
+            sums[n][0] = at(s->sums[r + n] + i);
+            sums[n][1] = at(s->sums[r + n] + i + LANES);
+        }
         for (i64 j = 0; j < num_keys; j++) {
             vec v0 = cells_at(s->value[j] + i), v1 = cells_at(s->value[j] + i + LANES);
 #pragma GCC unroll 4
-            for (int n = 0; n < GROUP; n++) {
+            for (int n = 0; n < rows; n++) {
                 sums[n][0] += s->scores[r + n][j] * v0;
                 sums[n][1] += s->scores[r + n][j] * v1;
             }
         }
-        for (int n = 0; n < GROUP; n++) memcpy(s->sums[r + n] + i, sums[n], sizeof sums[n]);
+#pragma GCC unroll 4
+        for (int n = 0; n < rows; n++) memcpy(s->sums[r + n] + i, sums[n], sizeof sums[n]);
+    }
+}
+
+// The two for 1 to GROUP rows, from r on.
+static void score_few(scratch *s, i64 r, i64 rows, i64 num_keys, float scale, i64 width) {
+#define SCORES(n) \
+    (width == 64    ? few_scores(s, r, num_keys, scale, n, 64) \
+     : width == 128 ? few_scores(s, r, num_keys, scale, n, 128) \
+                    : few_scores(s, r, num_keys, scale, n, width))
+    switch (rows) {
+        case 1: SCORES(1); break;
+        case 2: SCORES(2); break;
+        case 3: SCORES(3); break;
+        default: SCORES(GROUP);
+    }
+#undef SCORES
+}
+
+static void sum_few(scratch *s, i64 r, i64 rows, i64 num_keys, i64 width) {
+    switch (rows) {
+        case 1: few_sums(s, r, num_keys, width, 1); break;
+        case 2: few_sums(s, r, num_keys, width, 2); break;
+        case 3: few_sums(s, r, num_keys, width, 3); break;
+        default: few_sums(s, r, num_keys, width, GROUP);
     }
 }
 
@@ -113,7 +196,7 @@ static inline void weigh(scratch *s, i64 r, i64 begin, i64 end, i64 width) {
 // width: head_dim, padded with zeros to whole pairs of vectors.
 static void attend_tile(scratch *s, const cell *keys, const cell *values, const i64 *table,
                         i64 block_size, i64 slot_stride, i64 head_dim, i64 width, i64 num_rows,
-                        i64 group, i64 first_position, i64 window) {
+                        i64 group, i64 first_position, i64 window, float scale) {
     i64 rows = (num_rows + GROUP - 1) / GROUP * GROUP;
     i64 last = first_position + (num_rows - 1) / group;
     i64 first = window && first_position - window + 1 > 0 ? first_position - window + 1 : 0;
@@ -135,6 +218,16 @@ static void attend_tile(scratch *s, const cell *keys, const cell *values, const 
                 s->value[j] = memcpy(s->padded[1][j], s->value[j], head_dim * sizeof(cell));
             }
         }
+        for (i64 j = num_keys; j % KEYS; j++) s->key[j] = s->key[num_keys - 1];  // not looked at
+        for (i64 next = start + TILE; next <= last && next < start + 2 * TILE; next++) {
+            // Blocks lie anywhere, so the processor cannot know what comes next.
+            i64 at = (table[block] * block_size + row) * slot_stride;
+            if (++row == block_size) row = 0, block++;
+            for (i64 d = 0; d < head_dim; d += 64 / sizeof(cell)) {
+                __builtin_prefetch(keys + at + d, 0, 2);
+                __builtin_prefetch(values + at + d, 0, 2);
+            }
+        }
         if (many)
             for (i64 j = 0; j < num_keys; j++) {
                 for (i64 d = 0; d < head_dim; d++) s->turned[d][j] = to_float(s->key[j][d]);
@@ -147,12 +240,8 @@ static void attend_tile(scratch *s, const cell *keys, const cell *values, const 
             if (many) {
                 memset(s->scores[r], 0, sizeof s->scores[r] * GROUP);
                 product(s->q[r], MOST_WIDTH, s->turned[0], TILE, head_dim, s->scores[r], TILE);
-            } else if (width == 64)
-                few_scores(s, r, num_keys, 64);
-            else if (width == 128)
-                few_scores(s, r, num_keys, 128);
-            else
-                few_scores(s, r, num_keys, width);
+            } else
+                score_few(s, r, num_rows - r, num_keys, scale, width);
         for (i64 r = 0; r < num_rows; r++) {
             i64 position = first_position + r / group;
             i64 end = position + 1 - start < num_keys ? position + 1 - start : num_keys;
@@ -165,7 +254,7 @@ static void attend_tile(scratch *s, const cell *keys, const cell *values, const 
                     product(s->scores[r], TILE, s->v[0] + d, MOST_WIDTH, num_keys, s->sums[r] + d,
                             MOST_WIDTH);
             else
-                few_sums(s, r, num_keys, width);
+                sum_few(s, r, num_rows - r, num_keys, width);
     }
 }
 
@@ -187,7 +276,7 @@ static inline void attend_shared(const attention *a, scratch *s, const cell *q, 
     i64 slot_stride = a->num_kv_heads * head_dim;
     i64 width = (head_dim + TILE - 1) / TILE * TILE;
     if (width != head_dim) {  // the padding of a head stays zero
-        memset(s->q, 0, sizeof s->q);
+        memset(s->query, 0, sizeof s->query);
         memset(s->padded, 0, sizeof s->padded);
     }
 #pragma omp for collapse(2) schedule(dynamic)
@@ -198,11 +287,12 @@ static inline void attend_shared(const attention *a, scratch *s, const cell *q, 
             for (i64 r = 0; r < num_rows; r++) {
                 const cell *row = q + (of[1] + r / group) * q_stride;
                 row += (h * group + r % group) * head_dim;
+                memcpy(s->query[r], row, head_dim * sizeof(cell));
                 for (i64 d = 0; d < head_dim; d++) s->q[r][d] = to_float(row[d]) * a->scale;
             }
             attend_tile(s, keys + h * head_dim, values + h * head_dim,
                         a->tables + of[0] * a->max_blocks, a->block_size, slot_stride, head_dim,
-                        width, num_rows, group, of[3], a->window);
+                        width, num_rows, group, of[3], a->window, a->scale);
             for (i64 r = 0; r < num_rows; r++) {
                 i64 place = (of[1] + r / group) * a->num_heads + h * group + r % group;
                 for (i64 d = 0; d < head_dim; d++)
