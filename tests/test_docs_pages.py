@@ -111,7 +111,7 @@ def test_a_step_of_the_engine_goes_as_it_is_told():
         if not name.endswith(".py")
     ]
     assert len(names) == 19
-    llm = LLM("tiny", num_blocks=16, block_size=4)
+    llm = LLM("tiny", num_blocks=16, block_size=4, attention_backend="torch")
     params = SamplingParams(max_tokens=2, ignore_eos=True)
     llm.core.submit([1, 2, 3], params)
     llm.core.step()
@@ -192,3 +192,50 @@ def test_the_names_of_the_model_page_are_there():
         assert re.search(rf"\b{name}\b", loader)
     sizes = Path(ROOT, "course/sizing.py").read_text(encoding="utf-8")
     assert all(re.search(rf"^{name}:", sizes, re.MULTILINE) for name in ("MODELS", "MODEL_CHECKS"))
+
+
+# --- what errors say ------------------------------------------------------------------------------
+
+
+def vague_errors(source: str) -> list[str]:
+    """`raise` statements with words of their own, but too few to be searched for."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Raise) or not isinstance(node.exc, ast.Call):
+            continue
+        if ast.unparse(node.exc.func).endswith("Exit"):
+            continue
+        parts = [
+            part.value
+            for argument in node.exc.args
+            for part in ast.walk(argument)
+            if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        ]
+        words = re.findall(r"[A-Za-z_]{2,}", " ".join(parts))
+        names = {n.id for a in node.exc.args for n in ast.walk(a) if isinstance(n, ast.Name)}
+        passed_on = (
+            bool(names & {"problem", "message", "error"})
+            or not parts
+            or not any(part.strip(" :;().") for part in parts)
+        )
+        if not passed_on and len(words) < 2:
+            found.append(f"{node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+def test_errors_have_words_that_can_be_searched_for():
+    apart = {"grading", "labs", "lessons", "bank", "answers"}  # not raised to a learner; exercises
+    faults, seen = [], 0
+    for path in sorted(ROOT.glob("course/**/*.py")):
+        if not apart & set(path.parts):
+            text = path.read_text(encoding="utf-8")
+            seen += text.count("raise ")
+            faults += [f"{path.name}:{fault}" for fault in vague_errors(text)]
+    assert seen > 300
+    assert faults == []
+
+
+def test_a_vague_error_is_seen():
+    source = "raise ValueError('bad')\nraise ValueError(f'{x}: no')\nraise ValueError(f'{a}: {b}')"
+    source += "\nraise ValueError(f'{x} is not a block size')\nraise ValueError(message)"
+    assert [fault[0] for fault in vague_errors(source)] == ["1", "2"]

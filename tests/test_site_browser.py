@@ -23,6 +23,8 @@ SOME = {
     "summaries/01_the_kv_cache.html": LOOKS[1:2],
     "docs/glossary.html": LOOKS[2:3],
     "docs/authoring.html": LOOKS[3:],
+    "docs/architecture.html": LOOKS[1:2],
+    "docs/readme.html": LOOKS[:1],
 }
 ALL = bool(os.environ.get("COURSE_SITE_ALL"))
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
@@ -36,6 +38,7 @@ def look(chromium, site):  # noqa: F811
     def open_page(name, scheme="light", width=1280, height=900, **settings):
         size = {"width": width, "height": height}
         context = chromium.new_context(viewport=size, color_scheme=scheme, **settings)
+        context.set_default_timeout(120_000)  # of a crowded machine
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda told: told.type == "error" and faults.append(told.text))
