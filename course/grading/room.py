@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from course.authoring.blank import blank_module
+from course.authoring.blank import blank, blank_module
 from course.pins import ROOT
 from course.practice import registry
 from course.practice.exercise import Exercise
@@ -25,6 +25,11 @@ from course.practice.source import cut_out, module_text, names_of, prelude
 
 KEPT = ("__init__.py", "pins.py", "sizing.py", "workload", "engine", "memory", "practice")
 LEFT_OUT = ("answers", "bank", "__pycache__")
+# Exercise -> functions of the engine that do just what a function of a lab is to do.
+TWINS = {
+    "07-publish_blocks": ("course.engine.kv_blocks:KVBlocks.publish",),
+    "09-free_passed": ("course.engine.kv_blocks:KVBlocks.publish",),
+}
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,9 @@ def replaced(exercise: Exercise, with_probes: bool) -> dict[str, str]:
     else:
         name, text = blank_module(exercise)
         found[name] = text
+    for twin in TWINS.get(exercise.key, ()):
+        module, _, name = twin.partition(":")
+        found[module] = blank(module_text(module), exercise.id, {name: (0, 0)})
     if with_probes:
         bank = f"course.practice.bank.lab_{exercise.lab:02d}"
         found[bank] = module_text(bank)
