@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -540,6 +541,17 @@ def test_a_nursery_that_ended_is_started_again(needed):
 
 
 @needs_nurseries
+def test_a_nursery_that_does_not_answer_is_not_waited_for(needed, monkeypatch):
+    exercise, cases = needed
+    ours, theirs = socket.socketpair()  # nobody listens
+    monkeypatch.setattr(nursery, "_nurseries", {nursery.WORKERS: (os.getpid(), ours)})
+    monkeypatch.setattr(nursery, "PATIENCE", 0.1)
+    assert nursery.open_job(nursery.WORKERS, {"texts": []}) is None
+    assert "value" in run_apart(exercise, cases, RIGHT)[0]
+    theirs.close()
+
+
+@needs_nurseries
 def test_nobody_is_left_when_the_notebook_is_gone():
     """Neither the nursery nor a child in a loop that no limit reaches."""
     script = (
@@ -787,7 +799,7 @@ def test_reads_and_writes_outside_name_the_array_and_the_line():
     assert [error["type"] for error in found] == kinds
     assert "reads element 5 of the x, which has 5" in found[0]["message"]
     assert "reads element -1 of the x" in found[2]["message"]
-    assert "writes to element 0 of the x" in found[3]["message"]
+    assert "writes to the x, which it may only read" in found[3]["message"]
     assert "writes to element 6 of the y, which has 6" in found[4]["message"]
     assert all(error["code"].startswith(("tl.store", "return tl.load")) for error in found)
 

@@ -27,6 +27,7 @@ import threading
 from typing import Any
 
 WORKERS, COMPILERS = "workers", "compilers"
+PATIENCE = 60.0  # s that a nursery may take for its imports
 
 _nurseries: dict[str, tuple[int, socket.socket]] = {}  # kind -> (who started it, its socket)
 _lock = threading.Lock()
@@ -39,10 +40,14 @@ class Job:
         self._connection = connection
         self._lines = connection.makefile("r", encoding="utf-8")
         self._ended: int | None = None
+        self._pid = 0
         with contextlib.suppress(OSError):
+            connection.settimeout(PATIENCE)  # while the nursery may still be importing
             connection.sendall(json.dumps(job).encode() + b"\n")
-        first = self._lines.readline()
-        self._pid: int = json.loads(first)["pid"] if first.endswith("\n") else 0
+            connection.settimeout(None)
+        if select.select([connection], [], [], PATIENCE)[0]:
+            first = self._lines.readline()
+            self._pid = json.loads(first)["pid"] if first.endswith("\n") else 0
 
     @property
     def is_there(self) -> bool:
