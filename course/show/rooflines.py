@@ -81,7 +81,7 @@ def _draw(points, peak_flops, bandwidth, ridge, device, title):
         textcoords="offset points", color=MUTED, fontsize=9.5,
     )  # fmt: skip
     ax.annotate(
-        f"arithmetic: {_si(peak_flops, 'FLOP/s')}", (right, peak_flops), xytext=(-4, 6),
+        f"arithmetic: {_si(peak_flops, 'FLOP/s')}", (right, peak_flops), xytext=(-4, 10),
         textcoords="offset points", ha="right", fontsize=9.5,
     )  # fmt: skip
     middle = (left * ridge) ** 0.5
