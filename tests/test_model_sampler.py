@@ -113,7 +113,7 @@ def test_many_equals_keep_their_order():
 @pytest.mark.parametrize("u", [0.0, 1 - 2**-53])
 def test_the_ends_of_the_unit_interval_draw_no_weightless_token(u):
     weights = torch.tensor([[0.0, 0.0, 3.0, 0.0, 1.7, 0.0]])
-    place = sampler._inverse_transform(weights, torch.tensor([[u]], dtype=torch.float64))
+    place = sampler.inverse_transform(weights, torch.tensor([[u]], dtype=torch.float64))
     assert place.item() == (2 if u == 0 else 4)
 
 

@@ -20,7 +20,7 @@ from course.engine.attention_plan import AttentionPlan
 from course.engine.native import attention, library, linear
 from course.engine.native.attention import can_copy, copy_to_slots
 from course.engine.native.library import native_problem
-from course.engine.native.operations import largest
+from course.engine.native.operations import inverse_transform, largest
 from course.engine.native.runner import NativeRunner
 from course.engine.operations import NativeOperations, TorchOperations, operations
 
@@ -130,7 +130,7 @@ SCRIPT = """
 import torch
 from course.engine import LLM, SamplingParams
 from course.engine.native.library import native_problem
-from course.engine.native.operations import largest
+from course.engine.native.operations import inverse_transform, largest
 from course.engine.native.runner import NativeRunner
 print(native_problem())
 print(LLM("tiny").generate("abc", SamplingParams(max_tokens=8))[0].token_ids)
@@ -445,3 +445,20 @@ def test_logits_as_floats_are_the_same_numbers(dtype):
     assert torch.equal(product.floats(x), product(x).float())
     plain = linear.Linear(weight.half())
     assert torch.equal(plain.floats(x.half()), plain(x.half()).float())
+
+
+@needs_native
+@pytest.mark.parametrize("width", [1, 7, 256, 257, 5000])
+def test_the_place_that_a_number_falls_on(width, monkeypatch):
+    generator = torch.Generator().manual_seed(width)
+    weights = torch.rand(200, width, generator=generator)
+    weights[weights < 0.3] = 0.0
+    weights[:, width // 2] += 0.5
+    u = torch.rand(200, 1, dtype=torch.float64, generator=generator)
+    u[:3, 0] = torch.tensor([0.0, 1 - 2**-53, 0.5])
+    found = inverse_transform(weights, u)
+    assert (weights.gather(1, found) > 0).all()
+    monkeypatch.setattr("course.engine.native.operations._is_ours", lambda _: False)
+    same = found == inverse_transform(weights, u)
+    same[1] = True  # so near to 1 that the order of the sums decides
+    assert same.all()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from course.engine.native.operations import largest
+from course.engine.native.operations import inverse_transform, largest
 from course.engine.sampling_params import SamplingParams
 
 _FIRST_LOOK = 256  # candidates that top-k and top-p look at before they look at more
@@ -95,16 +95,7 @@ def _column(values: list, dtype: torch.dtype, like: torch.Tensor) -> torch.Tenso
 
 def _draw_any(scaled: torch.Tensor, params, u: torch.Tensor) -> torch.Tensor:
     """A token of each row, of all; scaled [N, vocab_size], u float64 [N, 1] in [0, 1)."""
-    return _inverse_transform(scaled.exp_(), u)[:, 0]
-
-
-def _inverse_transform(weights: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    """The first place [N, 1] in each row of weights whose running total passes u x total."""
-    running = weights.cumsum(dim=-1, dtype=torch.float64)
-    # right=True passes over weights of 0, which do not raise the running total. Only in a row of
-    # NaN, which the caller refuses, would no place be found.
-    place = torch.searchsorted(running, u * running[:, -1:], right=True)
-    return place.clamp(max=weights.shape[-1] - 1)
+    return inverse_transform(scaled.exp_(), u)[:, 0]
 
 
 def _draw_likely(scaled: torch.Tensor, params, u: torch.Tensor) -> torch.Tensor:
@@ -138,5 +129,5 @@ def _draw_likely(scaled: torch.Tensor, params, u: torch.Tensor) -> torch.Tensor:
     ids, order = ids.sort(dim=-1)
     likely, by_likelihood = likely.gather(-1, order).sort(dim=-1, descending=True, stable=True)
     kept = torch.arange(look_at, device=scaled.device) < num_kept
-    place = _inverse_transform(likely.exp() * kept, u)
+    place = inverse_transform(likely.exp() * kept, u)
     return ids.gather(-1, by_likelihood).gather(-1, place)[:, 0]

@@ -42,6 +42,12 @@ void largest(const float *x, i64 rows, i64 width, float *most, i64 *places) {
     for (i64 i = 0; i < rows; i++) places[i] = largest_of_row(x + i * width, width, most + i);
 }
 
+// For each row of weights, the place that its u, from [0, 1), falls on: see place_of.
+void places(const float *weights, i64 rows, i64 width, const double *u, i64 *found) {
+#pragma omp parallel for if (rows * width > SMALL)
+    for (i64 i = 0; i < rows; i++) found[i] = place_of(weights + i * width, width, u[i]);
+}
+
 // Row i of k and v, `width` cells, goes to slot slots[i] of one layer of the cache. Gives the first
 // row whose slot is outside the cache, and then writes nothing; -1 is none.
 i64 write(const cell *k, i64 k_stride, const cell *v, i64 v_stride, const i64 *slots, i64 rows,

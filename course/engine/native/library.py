@@ -34,6 +34,7 @@ SIGNATURES = {
     "write": "pipipiippi",
     "attend": "ppipppp",
     "largest": "piipp",
+    "places": "piipp",
     "linear": "piiipppppi",
     "forward": "pppippppppp",
 }

@@ -57,3 +57,33 @@ static inline i64 largest_of_row(const float *x, i64 width, float *largest) {
     while (at + 1 < width && !(has_nan ? x[at] != x[at] : x[at] == most)) at++;
     return at;
 }
+
+// The first place where the running total of the weights passes u times their total. A weight of 0
+// does not raise the total, so it is never found.
+static inline i64 place_of(const float *weights, i64 width, double u) {
+    enum { RUN_OF = 256 };
+    double total = 0, running = 0;
+    for (i64 at = 0; at < width; at += RUN_OF) {
+        i64 end = at + RUN_OF < width ? at + RUN_OF : width;
+        double sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (i64 i = at; i < end; i++) sum += weights[i];
+        total += sum;
+    }
+    double goal = u * total;
+    for (i64 at = 0; at < width; at += RUN_OF) {
+        i64 end = at + RUN_OF < width ? at + RUN_OF : width;
+        double sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (i64 i = at; i < end; i++) sum += weights[i];
+        if (running + sum > goal) {
+            double within = running;
+            for (i64 i = at; i < end; i++)
+                if ((within += weights[i]) > goal) return i;
+        }
+        running += sum;
+    }
+    i64 last = width - 1;  // u is so near to 1 that rounding took what was left
+    while (last > 0 && weights[last] == 0) last--;
+    return last;
+}

@@ -38,10 +38,32 @@ class NativeOperations:
 
 def largest(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The largest number of each row of x [N, M] and its first place: ``x.max(dim=-1)``."""
-    if x.device.type != "cpu" or x.dtype != torch.float32 or not x.is_contiguous():
-        return x.max(dim=-1)
-    if native_problem() is not None or not x.numel():
+    if not _is_ours(x):
         return x.max(dim=-1)
     most, places = x.new_empty(len(x)), x.new_empty(len(x), dtype=torch.int64)
     load(x.dtype).largest(x.data_ptr(), *x.shape, most.data_ptr(), places.data_ptr())
     return most, places
+
+
+def inverse_transform(weights: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """The first place [N, 1] in each row of weights [N, M] whose running total passes u x total.
+
+    u: float64 [N, 1] in [0, 1). A weight of 0 is never found. Totals are in float64.
+    """
+    if _is_ours(weights):
+        places = torch.empty(len(u), 1, dtype=torch.int64)
+        u = u.contiguous()
+        load(weights.dtype).places(
+            weights.data_ptr(), *weights.shape, u.data_ptr(), places.data_ptr()
+        )
+        return places
+    running = weights.cumsum(dim=-1, dtype=torch.float64)
+    # right=True passes over weights of 0, which do not raise the running total. Only in a row of
+    # NaN, which the sampler refuses, would no place be found.
+    place = torch.searchsorted(running, u * running[:, -1:], right=True)
+    return place.clamp(max=weights.shape[-1] - 1)
+
+
+def _is_ours(x: torch.Tensor) -> bool:
+    on_cpu = x.device.type == "cpu" and x.dtype == torch.float32 and x.is_contiguous()
+    return on_cpu and x.numel() > 0 and native_problem() is None
