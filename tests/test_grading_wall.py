@@ -245,6 +245,8 @@ LIES = (
     b'{"ok": {"member": "x", "of": "builtins:dict"}}', b'{"ok": {"torch": "load"}}',
     b'{"ok": {"n": 4, "ndarray": {"dtype": "|O", "shape": [1], "data": "AAAAAAAAAAA="}}}',
     b'{"ok": {"n": 4, "ndarray": {"dtype": "<f4", "shape": [999999999], "data": ""}}}',
+    b'{"ok": {"r": [0, 1, 0]}}', b'{"ok": {"n": 4, "Tensor": {"torch": "float64", "shape": [1], '
+    b'"stride": [1], "data": "AAAA"}}}',
     b'{"ok": {"scalar": "V999999999", "data": ""}}', b'{"ok": {"t": 5}}', b'{"bad": 5, "ok": 1}',
     b'{"changes": 5, "ok": 1}', b'{"changes": [[1]], "ok": 1}', b'{"changes": [[[], 2]], "ok": 1}',
     b'{"ok": {"ref": 4, "kind": "a:\\u0000", "text": "x"}}', b'{"ok": ' + b"[" * 5000,
@@ -259,7 +261,7 @@ def test_a_worker_that_lies_is_gone_or_raises_nothing_new(lie):
     peer, _ = raw(lie)
     with pytest.raises((Gone, Exception)) as caught:
         peer.ask("case")
-    assert isinstance(caught.value, Gone) or hasattr(caught.value, "told")
+    assert isinstance(caught.value, Gone) or hasattr(caught.value, "told"), caught.value
 
 
 def test_an_answer_to_no_question_or_another_is_an_end():

@@ -36,7 +36,7 @@ class Peer(Codec):
             try:
                 self._heed(message)
                 error = self._raised(message["bad"]) if "bad" in message else None
-            except (TypeError, ValueError, KeyError, AttributeError, RuntimeError) as bad:
+            except Exception as bad:
                 raise Gone("broken", "it wrote to the answer pipe what is no answer") from bad
             if error is not None:
                 raise error
