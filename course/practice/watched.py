@@ -67,20 +67,26 @@ class Array:
 
 
 @contextlib.contextmanager
-def watch(arrays: Iterable[Array]) -> Iterator[None]:
-    """While it lasts, an interpreted kernel that touches anything but these raises Outside."""
+def watch(arrays: Iterable[Array]) -> Iterator[list[int]]:
+    """While it lasts, an interpreted kernel that touches anything but these raises Outside.
+
+    Yields a list with the number of loads that were seen so far. A probe gives on whether there
+    were any: where the kernel runs in another process than the probe, nothing is watched.
+    """
+    seen = [0]
     interpreter = sys.modules.get("triton.runtime.interpreter")
     builder = getattr(interpreter, "InterpreterBuilder", None)
     load = getattr(builder, "create_masked_load", None)
     store = getattr(builder, "create_masked_store", None)
     if builder is None or load is None or store is None:  # compiled, or a version unlike this one
-        yield
+        yield seen
         return
     arrays = list(arrays)
     written = [array for array in arrays if array.is_written]
     may_read, may_write = _Bounds(arrays, arrays), _Bounds(arrays, written)
 
     def watched_load(self: Any, pointers: Any, mask: Any, *more: Any) -> Any:
+        seen[0] += 1
         may_read.check("reads", pointers.data, mask.data)
         found = load(self, pointers, mask, *more)
         if not more or more[0] is None:  # no `other`: what is masked off is anything at all
@@ -95,7 +101,7 @@ def watch(arrays: Iterable[Array]) -> Iterator[None]:
 
     builder.create_masked_load, builder.create_masked_store = watched_load, watched_store
     try:
-        yield
+        yield seen
     finally:
         builder.create_masked_load, builder.create_masked_store = load, store
 

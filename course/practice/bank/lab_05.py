@@ -1453,11 +1453,11 @@ def _attend_blocks(attend_blocks: Any, inputs: Inputs) -> Any:
     given = {"q": q, "keys": keys, "values": values}
     arrays = [Array(name, tensor) for name, tensor in given.items()]
     arrays += [Array("table", ids, [(0, len(table))]), Array("out", out, is_written=True)]
-    with watch(arrays):
+    with watch(arrays) as seen:
         attend_blocks[(1,)](
             *(out, q, keys, values, ids, length, dim**-0.5), BLOCK_SIZE=size, HEAD_DIM=dim
         )
-    return {"out": out.cpu()}
+    return {"out": out.cpu(), "it was watched": seen[0] > 0}
 
 
 def _context(table: list[int], length: int, size: int = 4, **more: Any) -> Inputs:
@@ -1481,7 +1481,8 @@ def _describe_context(inputs: Inputs) -> str:
 
 
 def _place_context(parting: Parting, inputs: Inputs) -> str:
-    return f"out, element {parting.path[1]}" if len(parting.path) == 2 else "out"
+    name, *rest = parting.path or ("out",)
+    return f"{name}, element {rest[0]}" if rest else str(name)
 
 
 def _block_probe(behaviour: str, make: Any, *examples: Inputs) -> Probe:
