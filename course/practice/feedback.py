@@ -74,7 +74,9 @@ def html(shown: list[str], word: str) -> str:
     """The lines as HTML that reads on light and dark pages, and aloud: ``word`` comes first."""
     head, *rest = shown
     body = escape("\n".join(rest))
-    inside = f'<pre style="margin:4px 0 0 0;white-space:pre-wrap">{body}</pre>' if rest else ""
+    # JupyterLab breaks words anywhere in a <pre>: only where one is too long for a line.
+    look = "margin:4px 0 0 0;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
+    inside = f'<pre style="{look}">{body}</pre>' if rest else ""
     style = {"passed": "solid", "not yet": "dashed", "not run here": "dotted"}.get(word, "dashed")
     return (
         f'<div role="status" style="border-left:4px {style} currentColor;padding:4px 12px;'
