@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course.engine import LLM, SamplingParams, runner
+from course.engine import LLM, SamplingParams, kv_cache, runner
 from course.engine.attention_plan import AttentionPlan
 from course.engine.native import attention, library, linear
 from course.engine.native.attention import can_copy, copy_to_slots
@@ -370,6 +370,31 @@ def test_who_puts_something_else_in_its_place_is_served_by_it():
     llm.cache.keys = llm.cache._tensors[0] = llm.cache.keys.clone()  # a new place in memory
     llm.kv_manager.reset_prefix_cache()
     assert llm.generate([[1, 2, 3]], params)[0].token_ids == expected
+
+
+@needs_native
+def test_a_learners_runner_or_cache_does_its_own_work(tmp_path, monkeypatch):
+    from course.practice import learner_engine
+
+    monkeypatch.setenv("COURSE_MY_ENGINE", str(tmp_path))
+
+    class Runner(runner.Runner):
+        def run(self, step):
+            return super().run(step)
+
+    class PagedKVCache(kv_cache.PagedKVCache):
+        def write(self, *args):
+            return super().write(*args)
+
+    def used(**how) -> str:
+        with learner_engine(**how):
+            return type(engine(torch.float32).core.runner).__name__
+        raise AssertionError("the block was closed")
+
+    assert used() == "NativeRunner"
+    assert type(engine(torch.float32).core.runner) is NativeRunner
+    for mine in (Runner, PagedKVCache):
+        assert used(force={mine.__name__: mine}) == "Runner"
 
 
 @needs_native
