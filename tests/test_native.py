@@ -1,7 +1,10 @@
 """The C operations: right against PyTorch, and politely absent where they cannot be."""
 
+import contextlib
+import copy
 import ctypes
 import os
+import pickle
 import platform
 import re
 import subprocess
@@ -395,6 +398,129 @@ def test_a_learners_runner_or_cache_does_its_own_work(tmp_path, monkeypatch):
     assert type(engine(torch.float32).core.runner) is NativeRunner
     for mine in (Runner, PagedKVCache):
         assert used(force={mine.__name__: mine}) == "Runner"
+
+
+@needs_native
+def test_weights_that_are_replaced_are_used():
+    """Not the old ones, whose memory may be somebody else's by now."""
+    params = SamplingParams(max_tokens=3, ignore_eos=True)
+
+    def changed(llm):
+        llm.generate([[1, 2, 3]], params)
+        layer = llm.model.layers[1]
+        layer.attention_norm = layer.attention_norm * 2
+        layer.mlp_norm.data = torch.cat([layer.mlp_norm * 3] * 2)[::2]  # not contiguous
+        o = draw(layer.o.out_features, layer.o.in_features, seed=1)
+        layer.o = linear.Linear(o)
+        llm.model.layers[0].down.weight = draw(
+            layer.down.out_features, layer.down.in_features, seed=2
+        )  # as a checkpoint has it
+        llm.kv_manager.reset_prefix_cache()
+        return logits_of(llm, [[1, 2, 3]], params)
+
+    plain = engine(torch.float32)
+    plain.core.runner = runner.Runner(plain.model, plain.cache, plain.kv_manager.tables, "native")
+    (found, tokens), (expected, same) = changed(engine(torch.float32)), changed(plain)
+    assert tokens == same
+    torch.testing.assert_close(torch.cat(found), torch.cat(expected), rtol=0, atol=0)
+
+
+@needs_native
+@pytest.mark.parametrize("where", ["forward", "logits", "_norm", "subclass", "class", "layer", "o"])
+def test_hooks_are_called(where):
+    calls = []
+
+    def hooked(method):
+        def call(*args, **kwargs):
+            calls.append(1)
+            return method(*args, **kwargs)
+
+        return call
+
+    llm = engine(torch.float32)
+    model = llm.model
+    if where == "subclass":
+        owner = type("Mine", (type(model),), {"forward": hooked(type(model).forward)})
+        model.__class__ = owner
+        llm = LLM((model, llm.tokenizer), num_blocks=20)
+    elif where == "layer":
+        llm.cache.layer = hooked(llm.cache.layer)
+    elif where == "o":
+        model.layers[0].o = hooked(model.layers[0].o)
+    elif where != "class":
+        setattr(model, where, hooked(getattr(model, where)))
+    patch = mock.patch.object(type(model), "forward", hooked(type(model).forward))
+    with patch if where == "class" else contextlib.nullcontext():
+        llm.generate([[1, 2, 3]], SamplingParams(max_tokens=2, ignore_eos=True))
+    assert calls
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_the_users_default_dtype_changes_nothing(dtype):
+    """Results are written by address: a tensor of another width would be garbage, or overrun."""
+    x, weight = draw(3, 8), draw(70, 8, seed=1)
+    q, cache = draw(1, 2, 16), draw(2, 4, 1, 16)
+    plans = {
+        backend: AttentionPlan([[0]], [3], block_size=4, backend=backend)
+        for backend in ("reference", "native")
+    }
+    expected = plans["reference"].attend(q, cache, cache, return_lse=True)
+    torch.set_default_dtype(dtype)
+    try:
+        found = linear.Linear(weight).floats(x)
+        attended = plans["native"].attend(q, cache, cache, return_lse=True)
+        assert library.load.__wrapped__(torch.float32)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    torch.testing.assert_close(found, x @ weight.T)
+    torch.testing.assert_close(attended, expected)
+
+
+@needs_native
+@pytest.mark.parametrize("make", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_an_engine_can_be_copied(make):
+    params = SamplingParams(max_tokens=6, ignore_eos=True)
+    llm = engine(torch.float32)
+    expected = llm.generate(PROMPTS, params)
+    other = make((llm.model, llm.tokenizer))
+    again = LLM(other, num_blocks=200, block_size=4)
+    if make is copy.deepcopy:
+        again = make(llm)
+        again.kv_manager.reset_prefix_cache()
+        assert again.core.runner.model.cache is again.cache is not llm.cache
+    assert isinstance(again.core.runner, NativeRunner)
+    found = again.generate(PROMPTS, params)
+    assert [a.token_ids for a in found] == [a.token_ids for a in expected]
+
+
+@needs_native
+def test_a_thread_with_a_small_stack():
+    """What attention keeps for itself is larger than this stack. In a process, for it would die."""
+    script = textwrap.dedent("""
+        import threading
+        from course.engine import LLM, SamplingParams
+        llm = LLM("tiny", num_blocks=100, block_size=4)
+        threading.stack_size(256 * 1024)
+        thread = threading.Thread(
+            target=lambda: print(llm.generate([[7] * 40], SamplingParams(max_tokens=4)))
+        )
+        thread.start()
+        thread.join()
+    """)
+    env = os.environ | {"OMP_STACKSIZE": "256k"}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Completion" in done.stdout
+
+
+@needs_native
+def test_a_norm_weight_of_another_width_is_an_error():
+    norm = NativeOperations(torch.float32).rms_norm
+    with pytest.raises(ValueError, match="rows of 8"):
+        norm(draw(2, 8), draw(7), 1e-5)
+    spread = torch.ones(1).expand(8)
+    assert torch.equal(norm(draw(2, 8), spread, 1e-5), norm(draw(2, 8), torch.ones(8), 1e-5))
 
 
 @needs_native

@@ -86,6 +86,9 @@ typedef struct {
     float turned[MOST_WIDTH][TILE], v[TILE][MOST_WIDTH];
 } scratch;
 
+// Each thread's own, and not on its stack: a third of a megabyte is more than some stacks hold.
+static _Thread_local scratch own;
+
 // sum += q * k, over STEP cells; its lanes are to be added.
 #if defined(BF16) && defined(__AVX512BF16__)
 enum { STEP = 2 * LANES };
@@ -268,10 +271,11 @@ typedef struct {
     float scale;
 } attention;
 
-// The attention of one layer, divided among the threads of a parallel region, each with its own
-// scratch. A group of query heads shares each read of a key and a value. lse may be NULL.
-static inline void attend_shared(const attention *a, scratch *s, const cell *q, i64 q_stride,
+// The attention of one layer, divided among the threads of a parallel region. A group of query heads
+// shares each read of a key and a value. lse may be NULL.
+static inline void attend_shared(const attention *a, const cell *q, i64 q_stride,
                                  const cell *keys, const cell *values, cell *out, float *lse) {
+    scratch *s = &own;
     i64 head_dim = a->head_dim, group = a->num_heads / a->num_kv_heads;
     i64 slot_stride = a->num_kv_heads * head_dim;
     i64 width = (head_dim + TILE - 1) / TILE * TILE;

@@ -39,7 +39,7 @@ class NativeAttention:
         out = q.new_empty(q.shape) if self.covers_all else q.new_zeros(q.shape)
         lse = None
         if return_lse:
-            lse = torch.full((num_tokens, num_heads), float("-inf"))
+            lse = q.new_full((num_tokens, num_heads), float("-inf"), dtype=torch.float32)
         load(q.dtype).attend(
             ctypes.byref(about),
             q.data_ptr(),

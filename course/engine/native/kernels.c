@@ -65,10 +65,7 @@ i64 write(const cell *k, i64 k_stride, const cell *v, i64 v_stride, const i64 *s
 void attend(const attention *a, const cell *q, i64 q_stride, const cell *keys, const cell *values,
             cell *out, float *lse) {
 #pragma omp parallel if (a->work * a->num_heads * a->head_dim > SMALL)
-    {
-        scratch s;
-        attend_shared(a, &s, q, q_stride, keys, values, out, lse);
-    }
+    attend_shared(a, q, q_stride, keys, values, out, lse);
 }
 
 // out = x * weight + bias + plus: see multiply_shared. Or, with floats instead of out, the same
@@ -103,7 +100,6 @@ void forward(const model *m, const attention *a, cell *hidden, i64 rows, const f
     i64 num_turned = a->num_heads + a->num_kv_heads, size = m->hidden_size;
 #pragma omp parallel if (rows * size * m->intermediate_size > SMALL)
     {
-        scratch s;
         for (const layer *l = m->layers; l < m->layers + m->num_layers; l++) {
             cell *keys = m->keys + (l - m->layers) * m->layer_stride;
             cell *values = m->values + (l - m->layers) * m->layer_stride;
@@ -120,7 +116,7 @@ void forward(const model *m, const attention *a, cell *hidden, i64 rows, const f
                 memcpy(keys + slots[i] * kv_width, k, kv_width * sizeof(cell));
                 memcpy(values + slots[i] * kv_width, k + kv_width, kv_width * sizeof(cell));
             }
-            attend_shared(a, &s, qkv, qkv_width, keys, values, out, NULL);
+            attend_shared(a, qkv, qkv_width, keys, values, out, NULL);
             multiply_shared(out, q_width, rows, q_width, l->o, NULL, hidden, hidden, NULL, size);
 #pragma omp for
             for (i64 i = 0; i < rows; i++)

@@ -161,7 +161,12 @@ def _compiled(dtype: torch.dtype, again: bool = False) -> Path:
 def _run(command: list[str]) -> None:
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=COMPILE_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NativeUnavailable(f"the C compiler did not work: {error}") from error
@@ -195,8 +200,9 @@ def _cache_folder() -> Path:
 
 def _check(library: ctypes.CDLL, dtype: torch.dtype) -> None:
     """One small norm against PyTorch: a compiler or a file that went wrong is not used."""
-    x = torch.linspace(-2, 3, 3 * 40).view(3, 40).to(dtype)
-    weight, out = torch.linspace(0.5, 1.5, 40).to(dtype), torch.empty(3, 40, dtype=dtype)
+    here = {"dtype": torch.float32, "device": "cpu"}  # whatever the user's defaults are
+    x = torch.linspace(-2, 3, 3 * 40, **here).view(3, 40).to(dtype)
+    weight, out = torch.linspace(0.5, 1.5, 40, **here).to(dtype), torch.empty_like(x)
     library.rms_norm(x.data_ptr(), weight.data_ptr(), out.data_ptr(), 3, 40, 1e-5)
     expected = torch.nn.functional.rms_norm(x.float(), (40,), weight.float(), 1e-5)
     if not torch.allclose(out.float(), expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-6):

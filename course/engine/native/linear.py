@@ -22,8 +22,12 @@ class Linear:
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
         self.bias = None if bias is None else bias.contiguous()
         self.out_features, self.in_features = weight.shape
-        self.packed = can_pack(weight)
-        self.weight = pack(weight) if self.packed else weight
+        self.weight = pack(weight) if can_pack(weight) else weight
+
+    @property
+    def packed(self) -> bool:
+        """Whether the weight is in panels: not so where a plain one was put in its place."""
+        return self.weight.dim() == 4
 
     def __call__(self, x: torch.Tensor, plus: torch.Tensor | None = None) -> torch.Tensor:
         """x [num_tokens, in_features] -> [num_tokens, out_features], dtype kept.
@@ -35,7 +39,7 @@ class Linear:
             return y if plus is None else y.add_(plus)
         y = x.new_empty(len(x), self.out_features)
         if plus is not None:
-            plus = plus.expand_as(y).contiguous()
+            plus = plus.expand_as(y).to(y.dtype).contiguous()
         self._multiply(x, plus, y, None)
         return y
 
@@ -43,7 +47,7 @@ class Linear:
         """The same numbers as float32, without a pass of its own over the widest result."""
         if not self.packed:
             return self(x).float()
-        y = torch.empty(len(x), self.out_features)
+        y = x.new_empty(len(x), self.out_features, dtype=torch.float32)
         self._multiply(x, None, None, y)
         return y
 

@@ -9,9 +9,15 @@ class NativeOperations:
     """Every tensor is of the dtype asked for and contiguous, but for the rows of `rope`."""
 
     def __init__(self, dtype: torch.dtype):
-        self.library = load(dtype)
+        self.library, self.dtype = load(dtype), dtype
+
+    def __reduce__(self):  # a copy, or a process that gets one, finds the library for itself
+        return NativeOperations, (self.dtype,)
 
     def rms_norm(self, x, weight, eps):
+        if weight.shape != x.shape[1:]:
+            raise ValueError(f"a weight of {tuple(weight.shape)} for rows of {x.shape[1]} numbers")
+        weight = weight.to(x.dtype).contiguous()
         out = torch.empty_like(x)
         self.library.rms_norm(x.data_ptr(), weight.data_ptr(), out.data_ptr(), *x.shape, eps)
         return out
@@ -51,7 +57,7 @@ def inverse_transform(weights: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     u: float64 [N, 1] in [0, 1). A weight of 0 is never found. Totals are in float64.
     """
     if _is_ours(weights):
-        places = torch.empty(len(u), 1, dtype=torch.int64)
+        places = u.new_empty(len(u), 1, dtype=torch.int64)
         u = u.contiguous()
         load(weights.dtype).places(
             weights.data_ptr(), *weights.shape, u.data_ptr(), places.data_ptr()

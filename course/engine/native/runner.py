@@ -10,13 +10,19 @@ import torch.nn.functional as F
 
 from course.engine.attention_batch import AttentionBatch
 from course.engine.kv_cache import PagedKVCache
+from course.engine.model import LlamaModel
 from course.engine.native.attention import MOST_HEAD_DIM, MOST_ROWS, NativeAttention
 from course.engine.native.library import Layer, Model, load
+from course.engine.native.linear import Linear
 from course.engine.native.operations import NativeOperations
 from course.engine.runner import Runner, StepInputs
 
 # The panels of gate and up are multiplied together, so each must be whole.
 WHOLE = 32
+NUM_OWN = 2  # attributes of NativeOperations: a hook would be one more
+# The methods whose work the call in C does, as they are before anybody puts others there.
+PLAIN = {name: getattr(LlamaModel, name) for name in ("forward", "logits", "_norm")}
+PLAIN |= {name: getattr(PagedKVCache, name) for name in ("write", "_store", "layer")}
 
 
 class NativeRunner(Runner):
@@ -49,33 +55,26 @@ class _WholeModel:
     """The model as the runner sees it."""
 
     def __init__(self, model, cache: PagedKVCache):
-        self.model, self.cache, self.coming = model, cache, None
-        self.layers = (Layer * len(model.layers))(*map(_addresses, model.layers))
-        self.whole = Model(
-            layers=self.layers,
-            final_norm=model.final_norm.data_ptr(),
-            num_layers=len(model.layers),
-            hidden_size=model.config.hidden_size,
-            intermediate_size=model.config.intermediate_size,
-            keys=cache.keys.data_ptr(),
-            values=cache.values.data_ptr(),
-            layer_stride=cache.keys.stride(0),
-            eps=model.config.rms_norm_eps,
-        )
-        self.memory = id(cache.keys), id(cache.values)  # whose addresses these are
+        self.model, self.cache = model, cache
+        self.coming: StepInputs | None = None
+        self.addresses: list[tuple] | None = None  # those that `whole` holds
+
+    def __reduce__(self):  # addresses are of no use to a copy
+        return _WholeModel, (self.model, self.cache)
 
     def __getattr__(self, name: str):
+        if name.startswith("__"):  # what copy and pickle ask for
+            raise AttributeError(name)
         return getattr(self.model, name)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        if not _is_plain(self.model, "logits") or type(self.model.lm_head) is not Linear:
+            return self.model.logits(hidden)
         return self.model.lm_head.floats(hidden)
 
     def forward(self, token_ids, positions, attend) -> torch.Tensor:
         inputs, self.coming = self.coming, None
-        # Somebody may have put a method of his own, or another tensor, in the place of ours.
-        is_ours = self.memory == (id(self.cache.keys), id(self.cache.values))
-        is_ours = is_ours and "forward" not in vars(self.model) and "write" not in vars(self.cache)
-        if inputs is None or not is_ours:
+        if inputs is None or not self._is_ready():
             return self.model.forward(token_ids, positions, attend)
         attention = NativeAttention(self._batch(inputs), self.model.device)
         config, rows = self.model.config, len(token_ids)
@@ -102,6 +101,33 @@ class _WholeModel:
         )
         return normed
 
+    def _is_ready(self) -> bool:
+        """Whether C can do this step: somebody may have put a method of his own, or other weights,
+        in the place of ours since the last one."""
+        model, cache = self.model, self.cache
+        if not _methods_are_plain(model, cache):
+            return False
+        caches = cache.keys.data_ptr(), cache.values.data_ptr()
+        addresses = [caches, (model.final_norm.data_ptr(),), *map(_addresses, model.layers)]
+        if addresses == self.addresses:
+            return True
+        if not fits(model, cache):
+            return False
+        self.addresses = addresses
+        self.layers = (Layer * len(model.layers))(*addresses[2:])
+        self.whole = Model(
+            layers=self.layers,
+            final_norm=model.final_norm.data_ptr(),
+            num_layers=len(model.layers),
+            hidden_size=model.config.hidden_size,
+            intermediate_size=model.config.intermediate_size,
+            keys=caches[0],
+            values=caches[1],
+            layer_stride=cache.keys.stride(0),
+            eps=model.config.rms_norm_eps,
+        )
+        return True
+
     def _batch(self, inputs: StepInputs) -> AttentionBatch:
         """As `check_batch` makes it, without asking again what the engine's own tables hold, but
         for the one thing that would read foreign memory."""
@@ -116,17 +142,20 @@ class _WholeModel:
         return AttentionBatch(tables, lens, starts, self.cache.block_size, window, named)
 
 
-def _addresses(layer) -> Layer:
-    tensors = {
-        "attention_norm": layer.attention_norm,
-        "qkv": layer.qkv.weight,
-        "qkv_bias": layer.qkv.bias,
-        "o": layer.o.weight,
-        "mlp_norm": layer.mlp_norm,
-        "gate_up": layer.gate_up.weight,
-        "down": layer.down.weight,
-    }
-    return Layer(**{name: None if t is None else t.data_ptr() for name, t in tensors.items()})
+def _addresses(layer) -> tuple[int | None, ...]:
+    """In the order of `Layer`; none where something else stands in the place of a `Linear`."""
+    qkv, o, gate_up, down = layer.qkv, layer.o, layer.gate_up, layer.down
+    if not type(qkv) is type(o) is type(gate_up) is type(down) is Linear:
+        return ()
+    return (
+        layer.attention_norm.data_ptr(),
+        qkv.weight.data_ptr(),
+        None if qkv.bias is None else qkv.bias.data_ptr(),
+        o.weight.data_ptr(),
+        layer.mlp_norm.data_ptr(),
+        gate_up.weight.data_ptr(),
+        down.weight.data_ptr(),
+    )
 
 
 def use_native(core) -> None:
@@ -146,16 +175,61 @@ def _is_ours(function, file: str) -> bool:
 
 
 def fits(model, cache: PagedKVCache) -> bool:
-    """Whether the C code can do all of the model's layers over this cache."""
-    config = model.config
-    linears = [x for layer in model.layers for x in (layer.qkv, layer.o, layer.gate_up, layer.down)]
+    """Whether the C code can do all of the model's layers over this cache, and nothing of a step is
+    somebody else's: a hook, a subclass, a weight of another shape."""
+    config, dtype = model.config, model.dtype
+    size, inner = config.hidden_size, config.intermediate_size
+    width = config.num_heads * config.head_dim
+    qkv_width = width + 2 * config.num_kv_heads * config.head_dim
+    shape = (cache.num_blocks, cache.block_size, config.num_kv_heads, config.head_dim)
+
+    def is_whole(tensor, *shape: int) -> bool:
+        return tensor.shape == shape and tensor.dtype == dtype and tensor.is_contiguous()
+
+    def is_linear(linear, in_features: int, out_features: int) -> bool:
+        if type(linear) is not Linear or not linear.packed:
+            return False
+        weight, bias = linear.weight, linear.bias
+        return (
+            weight.shape[:3] == (-(-out_features // WHOLE), in_features // weight.shape[3], WHOLE)
+            and weight.dtype == dtype
+            and weight.is_contiguous()
+            and (bias is None or (linear is layer.qkv and is_whole(bias, out_features)))
+        )
+
+    for layer in model.layers:
+        if not (
+            is_whole(layer.attention_norm, size)
+            and is_linear(layer.qkv, size, qkv_width)
+            and is_linear(layer.o, width, size)
+            and is_whole(layer.mlp_norm, size)
+            and is_linear(layer.gate_up, size, 2 * inner)
+            and is_linear(layer.down, inner, size)
+        ):
+            return False
     return (
-        isinstance(model.ops, NativeOperations)
-        and len(cache._tensors) == 2  # keys and values alone: no scales of an int8 cache
+        _methods_are_plain(model, cache)
+        and model.ops.dtype == dtype
         and cache.write_backend == "native"
-        and model.dtype == cache.dtype
-        and all(linear.packed for linear in linears)
-        and config.intermediate_size % WHOLE == 0
+        and all(is_whole(t, len(model.layers), *shape) for t in (cache.keys, cache.values))
+        and is_whole(model.final_norm, size)
+        and inner % WHOLE == 0
         and config.head_dim <= MOST_HEAD_DIM
         and config.num_heads // config.num_kv_heads <= MOST_ROWS
     )
+
+
+def _methods_are_plain(model, cache) -> bool:
+    return (
+        type(model.ops) is NativeOperations
+        and len(vars(model.ops)) == NUM_OWN
+        and all(_is_plain(model, name) for name in ("forward", "_norm"))
+        and all(_is_plain(cache, name) for name in ("write", "_store", "layer"))
+    )
+
+
+def _is_plain(owner, name: str) -> bool:
+    """Whether this method of a model or a cache is the course's own, and of this object."""
+    method = getattr(owner, name)
+    plain = PLAIN[name]
+    return getattr(method, "__func__", None) is plain and method.__self__ is owner
