@@ -7,6 +7,7 @@ import os
 import pickle
 import platform
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -62,10 +63,12 @@ def test_norm_and_swiglu(dtype, rows, width):
 @needs_native
 def test_swiglu_at_the_ends():
     """Where exp would overflow or vanish, and NaN, which must not be swallowed."""
-    gate = torch.tensor([[-1e30, -200.0, -88.0, -0.0, 88.0, 200.0, 1e30, float("nan")]])
+    gate = torch.tensor([[-3e38, -200.0, -88.0, -0.0, 88.0, 200.0, 1e30, float("nan")]])
     found = NativeOperations(torch.float32).silu_mul(torch.cat([gate, torch.ones(1, 8)], dim=1))
     expected = torch.nn.functional.silu(gate)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6, equal_nan=True)
+    odd = torch.full((1, 34), -1, dtype=torch.int32).view(torch.float32)  # any NaN, not only one
+    assert NativeOperations(torch.float32).silu_mul(odd).isnan().all()
 
 
 @needs_native
@@ -512,6 +515,47 @@ def test_a_thread_with_a_small_stack():
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Completion" in done.stdout
+
+
+@needs_native
+def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have():
+    script = textwrap.dedent("""
+        import os
+        import torch
+        from course.engine import LLM, SamplingParams
+        torch.set_num_threads(2)
+        params = SamplingParams(max_tokens=2)
+        llm = LLM("tiny", num_blocks=100)
+        expected = llm.generate([[7] * 200], params)[0].token_ids
+        child = os.fork()
+        if child == 0:
+            llm.kv_manager.reset_prefix_cache()
+            os._exit(llm.generate([[7] * 200], params)[0].token_ids != expected)
+        print(os.waitpid(child, 0)[1], flush=True)
+    """)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.communicate(timeout=60)[0].strip() == "0"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # the child, too
+
+
+@needs_native
+def test_a_user_without_a_home(monkeypatch):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(library.Path, "home", no_home)
+    folder = library._cache_folder()
+    assert folder.parent.is_dir()
+    folder.parent.rmdir()
 
 
 @needs_native

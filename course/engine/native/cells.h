@@ -39,8 +39,8 @@ enum {
 };
 
 // e^x in arithmetic that the compiler can do 16 at a time; relative error about 1e-7.
-static inline float exp_of(float x) {
-    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
+static inline float exp_of(float number) {
+    float x = number < -87.0f ? -87.0f : number > 88.0f ? 88.0f : number;
     float n = x * 1.44269504f + 12582912.0f;  // adding 1.5 * 2^23 rounds to a whole number
     int32_t power;
     memcpy(&power, &n, 4);
@@ -55,9 +55,9 @@ static inline float exp_of(float x) {
     p = p * r * r + r + 1.0f;
     int32_t bits;
     memcpy(&bits, &p, 4);
-    bits += power << 23;
+    bits += (uint32_t)power << 23;
     memcpy(&p, &bits, 4);
-    return p;
+    return number != number ? number : number > 88.0f ? INFINITY : p;
 }
 
 static inline vec at(const float *x) {

@@ -112,7 +112,14 @@ def load(dtype: torch.dtype) -> ctypes.CDLL:
         function.argtypes = [kinds[letter] for letter in letters]
         function.restype = ctypes.c_int64 if name == "write" else None
     _check(library, dtype)
+    os.register_at_fork(after_in_child=_work_alone)
     return library
+
+
+def _work_alone() -> None:
+    """In a forked process: it has the books of its parent's OpenMP threads but not the threads, and
+    would wait for them for ever. PyTorch does the same in the workers of a DataLoader."""
+    torch.set_num_threads(1)
 
 
 def sources() -> list[Path]:
@@ -194,7 +201,10 @@ def _cpu() -> str:
 
 
 def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:  # a user without a home, as in some containers: for this process only
+        base = tempfile.mkdtemp(prefix="paged-attention-course-")
     return Path(base) / "paged-attention-course"
 
 
