@@ -25,7 +25,7 @@ MIXES = {
     "azure_conv_2023": "Azure conversation",
     "azure_code_2023": "Azure code",
 }
-ROUNDS = 3
+ROUNDS = 2
 FULL_REQUESTS = 200  # of full length, for the share of slots that hold a token
 
 
