@@ -655,6 +655,8 @@ def start(command: list[str], root: Path) -> int:
     scripts = os.path.dirname(command[0])
     env["PATH"] = os.pathsep.join([scripts, env.get("PATH", os.defpath)])
     env["VIRTUAL_ENV"] = os.path.dirname(scripts)
+    # Which tabs are open belongs to this copy of the course, not to every one under this home.
+    env.setdefault("JUPYTERLAB_WORKSPACES_DIR", os.path.join(env["VIRTUAL_ENV"], "workspaces"))
     if os.name == "posix":
         os.chdir(root)
         os.execve(command[0], command, env)

@@ -111,6 +111,22 @@ def test_a_terminal_finds_the_course(server):
     assert f"<{wanted}|{sys.prefix}>" in said
 
 
+def test_open_tabs_belong_to_this_copy_of_the_course(monkeypatch, tmp_path):
+    given = {}
+
+    def become(path, command, env):
+        given.update(env)
+
+    monkeypatch.setattr(bootstrap.os, "execve", become)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("JUPYTERLAB_WORKSPACES_DIR", raising=False)
+    bootstrap.start([str(tmp_path / ".venv" / "bin" / "python")], tmp_path)
+    assert given["JUPYTERLAB_WORKSPACES_DIR"] == str(tmp_path / ".venv" / "workspaces")
+    monkeypatch.setenv("JUPYTERLAB_WORKSPACES_DIR", "elsewhere")
+    bootstrap.start([str(tmp_path / ".venv" / "bin" / "python")], tmp_path)
+    assert given["JUPYTERLAB_WORKSPACES_DIR"] == "elsewhere"
+
+
 def test_pages_of_docs_open_to_be_read(server):
     """The value is what the server gives to JupyterLab; the key is one that JupyterLab knows."""
     told = server.ask("lab/api/settings/@jupyterlab/docmanager-extension:plugin")

@@ -73,6 +73,8 @@ def test_a_record_of_nothing():
         (lambda: predict("a?", ["x", "y"], show=False).measured("z"), "none of the options"),
         (lambda: predict("a?", show=False).set("many"), "write a number"),
         (lambda: predict("a?", show=False).set("nan"), "write a number"),
+        (lambda: predict("a?", show=False).set("20,0"), "write a number"),
+        (lambda: predict("a?", show=False).set("1,00,000"), "write a number"),
         (lambda: predict("a?", show=False).set("inf"), "write a number"),
         (lambda: check_yourself("", {"a": "b", "c": "d"}, right="a"), "empty"),
         (lambda: check_yourself("q", {"a": "b"}, right="a"), "1 choices"),

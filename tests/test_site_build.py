@@ -243,3 +243,25 @@ def test_links_to_files_that_are_no_page_become_words(tmp_path):
     assert maker.map.problems == []
     assert resolve("gone.md") is None
     assert "gone.md" in maker.map.problems[0]
+
+
+def test_copies_in_hidden_folders_are_no_pages(tmp_path):
+    """JupyterLab leaves them wherever a document was looked at."""
+    for folder in ("course", "notebooks", "solutions", "exercises", "README.md", "docs"):
+        if folder != "docs":
+            (tmp_path / folder).symlink_to(ROOT / folder)
+    kept = tmp_path / "docs" / ".ipynb_checkpoints"
+    kept.mkdir(parents=True)
+    (kept / "glossary-checkpoint.md").write_text("# Glossary\n")
+    (tmp_path / "docs" / "glossary.md").write_text("# Glossary\n")
+    urls = [page.url for page in pages.Map(tmp_path).pages if page.url.startswith("docs/")]
+    assert urls == ["docs/readme.html", "docs/glossary.html"]
+
+
+def test_a_saved_error_is_noted():
+    book = nbformat.v4.new_notebook()
+    book.cells = [nbformat.v4.new_markdown_cell("a"), nbformat.v4.new_code_cell("b")]
+    assert site_build.errors_in(book, "04_x") == []
+    book.cells[1].outputs = [nbformat.v4.new_output("error", ename="NameError", evalue="b")]
+    (note,) = site_build.errors_in(book, "04_x")
+    assert note.startswith("04_x, cell 2: it shows NameError")

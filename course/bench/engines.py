@@ -125,7 +125,8 @@ class VLLM:
             max_num_seqs=MOST_AT_ONCE,
             max_num_batched_tokens=LONGEST,  # its least, for this longest request
             block_size=2 * BLOCK_SIZE,  # the least that its attention for CPUs takes
-            num_gpu_blocks_override=(pool_tokens or ROOMY) // (2 * BLOCK_SIZE),
+            # One more than the pool has: its block 0 never holds a token.
+            num_gpu_blocks_override=(pool_tokens or ROOMY) // (2 * BLOCK_SIZE) + 1,
             disable_log_stats=True,
         )
 

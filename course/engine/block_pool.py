@@ -79,7 +79,7 @@ class BlockPool:
     def allocate(self, count: int = 1) -> list[int]:
         """Take `count` free blocks, each with one owner.
 
-        OutOfBlocks, and nothing is taken: fewer are free. ValueError: `count` is negative.
+        If fewer are free: OutOfBlocks, and nothing is taken. ValueError: `count` is negative.
         """
         if count < 0:
             raise ValueError(f"cannot allocate {count} blocks; ask for 0 or more")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 def blocks_needed(num_tokens: int, block_size: int) -> int:
     """How many blocks `num_tokens` tokens of one request fill or begin.
 
-    This is the count of *all* slots wanted. What must be allocated is the difference to what the
+    This is the count of *all* blocks wanted. What must be allocated is the difference to what the
     request holds: need = blocks_needed(num_tokens, block_size) - len(table).
 
     >>> [blocks_needed(n, 4) for n in (0, 1, 4, 5, 8, 9)]

@@ -20,8 +20,9 @@ print("A's table after its prompt:", example.TABLES["A"])
 # A pool knows how many owners each block has, and nothing of tokens. Its difficulty is in the
 # errors: whatever is refused must leave the pool as it was, because the caller goes on.
 #
-# Three methods are yours. You may also throw the given free list away and keep your own: the check
-# looks only at what the methods do, never at which block comes first.
+# Three methods are yours. `self._free` is a `FreeList` (lab 07): `popleft_n(count)` takes from its
+# front, `remove(block_id)` from anywhere. In `free`, `ownerless` lists the ids whose count fell to
+# 0, in the order given. A free list of your own is welcome, too.
 
 # %% [markdown] exercise="4.2"
 # How many blocks do so many tokens fill or begin? It is one line, and every off-by-one of this

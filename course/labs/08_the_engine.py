@@ -143,7 +143,8 @@ for server, (_, _, stats) in results.items():
 # More run together, in fewer steps; a step with more requests takes longer, so tokens per second
 # gain less. And a user's time per token may be longer with pages, while the wait before the first
 # one shrinks: fewer stand in the queue.
-#
+
+# %% [markdown]
 # Is yours slower, with the same steps? A runner or a cache of yours is called in every layer, from
 # Python. With ours on a CPU, the layers of a step are one call of compiled code
 # (`course/engine/native/`), where that can be had.

@@ -285,8 +285,8 @@ held_unwritten = 100 * paged.sustained.reserved / paged.sustained.held
 # %% [markdown]
 # It did not come free. Blocks let in whoever fits *now*. Later all want to grow, the pool is dry,
 # and somebody is **preempted**: gives back all blocks and starts over, when there is room again.
-# That happened {{ paged.num_preemptions }} times, and {{ 100 * recomputed_share:.0f }} % of all
-# tokens were computed again. See lesson 06.
+# That happened {{ paged.num_preemptions }} times. The tokens computed again are as many as
+# {{ 100 * recomputed_share:.0f }} % of all that were asked for. See lesson 06.
 
 # %% [markdown]
 # ## How large should a block be?

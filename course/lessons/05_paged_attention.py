@@ -70,7 +70,7 @@ guess_reads = predict("A's 9th token goes through a layer. How many slots are re
 
 # %% [markdown]
 # Each sequence brings one query for each head: its newest token asks, all its tokens answer. We
-# call the engine's slow, clear version, the **oracle**: once too early, then after the write.
+# run the engine's slow, clear version, the **oracle**, twice: too early, and after the write.
 
 # %%
 from course.engine.paged_attention import paged_attention
@@ -306,7 +306,7 @@ else:
     print(f"largest difference from the oracle: {kernel_error:.1e}")
 
 # %% [markdown]
-# The PyTorch backend, which our engine uses on a CPU, gets the same test. Then a fault on purpose:
+# The PyTorch backend, which our engine has for CPUs, gets the same test. Then a fault on purpose:
 # one wrong entry in A's table, which names a free block.
 
 # %%
@@ -321,9 +321,9 @@ print("one wrong entry, rows with NaN:", fault.isnan().any(dim=(1, 2)).tolist())
 guess_nan.measured("no", "it reads its own slots and nothing else")
 
 # %% [markdown]
-# Had the cache been zeros, the fault would have changed A's answer a little and passed for
-# rounding. Two habits make a kernel's test worth having: poison wherever nobody may read, and ids
-# out of order.
+# Had the cache been zeros, A's answer would have been a number like any other, and nothing in it
+# would have said that it is wrong. Two habits make a kernel's test worth having: poison wherever
+# nobody may read, and ids out of order.
 
 # %% [markdown]
 # ## Every pointer, to the byte
@@ -350,7 +350,7 @@ for name, number in address.items():
 # programs. The next token of the same block is one step of `num_kv_heads * head_dim` further. Only
 # from block to block is there a jump.
 #
-# Who reads what? Ask the microscope for all keys:
+# Who reads what? Ask the microscope for all keys. Its tiles are one block; the kernel's are longer.
 
 # %%
 from collections import Counter

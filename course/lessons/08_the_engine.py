@@ -388,6 +388,27 @@ print("the answers of before and these:", pieces.compare(alone, texts))
 # %% [markdown]
 # Some names are the same on purpose: slot mapping, `max_num_seqs`, `max_num_batched_tokens`.
 #
+# Where vLLM is installed beside the course, the next cell gives both the same eight requests, in
+# turns, and prints the ratio of their tokens per second.
+
+# %%
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+if find_spec("vllm") is None:
+    print("Not run: vLLM is not installed here.")
+    print("`python -m course bench --engine vllm` gives it an environment of its own (some GB).")
+else:
+    case = "8 requests, 64 in, 64 out"
+    bench = ["bench", "--engine", "vllm", "--rounds", "1", "--case", case]
+    here = os.environ | {"COURSE_BENCH_PYTHON": sys.executable}
+    command = [sys.executable, "-m", "course", *bench]
+    done = subprocess.run(command, env=here, text=True, capture_output=True)
+    print(done.stdout or done.stderr)
+
+# %% [markdown]
 # What ours does not do, and a server in earnest does: run over several GPUs; record CUDA graphs, so
 # that a step costs fewer launches; schedule the next step while this one runs; speculate on several
 # tokens at once; hold quantised weights, adapters and images; speak HTTP to many users, with

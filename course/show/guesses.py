@@ -12,6 +12,7 @@ Nothing waits: a notebook that runs from top to bottom finds no guess, and says 
 cell again keeps the guess.
 """
 
+import re
 from collections.abc import Sequence
 from hashlib import sha256
 from html import escape
@@ -57,8 +58,11 @@ class Guess(Shown):
 
     def _number(self, value: Any) -> float:
         text = str(value).removesuffix(self.unit) if self.unit else str(value)
+        text = text.strip()
+        if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", text):  # 20,0 is no number; 2,000 is
+            text = text.replace(",", "")
         try:
-            number = float(text.replace(",", ""))
+            number = float(text)
         except ValueError:
             raise ValueError(f"guess {value!r}: write a number, such as 12.5") from None
         if number != number or number in (float("inf"), float("-inf")):

@@ -67,6 +67,17 @@ def build(
     return report
 
 
+def errors_in(book: NotebookNode, stem: str) -> list[str]:
+    """A note for each cell that shows an error: somebody has worked in it and saved it."""
+    return [
+        f"{stem}, cell {number}: it shows {output.ename}, as the notebook was saved; run it again, "
+        f"or bring the notebook back with `git checkout notebooks/{stem}.ipynb`"
+        for number, cell in enumerate(book.cells, start=1)
+        for output in cell.get("outputs", ())
+        if output.output_type == "error"
+    ]
+
+
 class Maker:
     """One build of the site into an empty folder."""
 
@@ -107,6 +118,7 @@ class Maker:
     def lesson(self, page: Page, moves: bool) -> None:
         book = nbformat.read(page.source, as_version=4)
         stem = page.source.stem
+        self.report.notes += errors_in(book, stem)
         found: dict[str, frames.Film] = {}
         if moves:
             found, notes = frames.films(book, page.source.parent)

@@ -72,7 +72,13 @@ class Map:
             title = f"{label}, on one page"
             self._add(Page(f"summaries/{stem}.html", title, label, SUMMARIES, source))
         documents = [root / "README.md", root / glossary.PAGE, root / "docs" / "architecture.md"]
-        documents += [p for p in sorted((root / "docs").glob("**/*.md")) if p not in documents]
+        documents += [
+            path
+            for path in sorted((root / "docs").glob("**/*.md"))
+            # JupyterLab leaves copies of what was looked at in folders such as .ipynb_checkpoints.
+            if path not in documents
+            and not any(p.startswith(".") for p in path.relative_to(root).parts)
+        ]
         documents.append(root / "CONTRIBUTING.md")
         for path in documents:
             if path.exists():
