@@ -43,11 +43,14 @@ class Linear:
         self._multiply(x, plus, y, None)
         return y
 
-    def floats(self, x: torch.Tensor) -> torch.Tensor:
-        """The same numbers as float32, without a pass of its own over the widest result."""
+    def floats(self, x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """The same numbers as float32, without a pass of its own over the widest result.
+
+        out: float32 [num_tokens, out_features], contiguous, to write them to.
+        """
         if not self.packed:
             return self(x).float()
-        y = x.new_empty(len(x), self.out_features, dtype=torch.float32)
+        y = x.new_empty(len(x), self.out_features, dtype=torch.float32) if out is None else out
         self._multiply(x, None, None, y)
         return y
 

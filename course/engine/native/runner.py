@@ -58,6 +58,7 @@ class _WholeModel:
         self.model, self.cache = model, cache
         self.coming: StepInputs | None = None
         self.addresses: list[tuple] | None = None  # those that `whole` holds
+        self._logits: torch.Tensor | None = None  # kept: to fetch and give back so much costs more
 
     def __reduce__(self):  # addresses are of no use to a copy
         return _WholeModel, (self.model, self.cache)
@@ -68,9 +69,14 @@ class _WholeModel:
         return getattr(self.model, name)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """As the model's; they stay as they are until the next call."""
         if not _is_plain(self.model, "logits") or type(self.model.lm_head) is not Linear:
             return self.model.logits(hidden)
-        return self.model.lm_head.floats(hidden)
+        head, rows = self.model.lm_head, len(hidden)
+        kept = self._logits
+        if kept is None or len(kept) < rows or kept.shape[1] != head.out_features:
+            self._logits = kept = hidden.new_empty(rows, head.out_features, dtype=torch.float32)
+        return head.floats(hidden, kept[:rows])
 
     def forward(self, token_ids, positions, attend) -> torch.Tensor:
         inputs, self.coming = self.coming, None
