@@ -114,17 +114,25 @@ def test_a_terminal_finds_the_course(server):
 def test_open_tabs_belong_to_this_copy_of_the_course(monkeypatch, tmp_path):
     given = {}
 
-    def become(path, command, env):
-        given.update(env)
+    class Started(Exception):
+        pass
 
-    monkeypatch.setattr(bootstrap.os, "execve", become)
+    def become(*args, env, **kwargs):
+        given.update(env)
+        raise Started
+
+    # Where there is exec, this process becomes JupyterLab; elsewhere it starts it and waits.
+    monkeypatch.setattr(bootstrap.os, "execve", lambda path, command, env: become(env=env))
+    monkeypatch.setattr(bootstrap.subprocess, "call", become)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("JUPYTERLAB_WORKSPACES_DIR", raising=False)
-    bootstrap.start([str(tmp_path / ".venv" / "bin" / "python")], tmp_path)
-    assert given["JUPYTERLAB_WORKSPACES_DIR"] == str(tmp_path / ".venv" / "workspaces")
-    monkeypatch.setenv("JUPYTERLAB_WORKSPACES_DIR", "elsewhere")
-    bootstrap.start([str(tmp_path / ".venv" / "bin" / "python")], tmp_path)
-    assert given["JUPYTERLAB_WORKSPACES_DIR"] == "elsewhere"
+    wanted = str(tmp_path / ".venv" / "workspaces")
+    for already, found in ((None, wanted), ("elsewhere", "elsewhere")):
+        monkeypatch.delenv("JUPYTERLAB_WORKSPACES_DIR", raising=False)
+        if already:
+            monkeypatch.setenv("JUPYTERLAB_WORKSPACES_DIR", already)
+        with pytest.raises(Started):
+            bootstrap.start([str(tmp_path / ".venv" / "bin" / "python")], tmp_path)
+        assert given["JUPYTERLAB_WORKSPACES_DIR"] == found
 
 
 def test_pages_of_docs_open_to_be_read(server):
