@@ -66,7 +66,8 @@ def test_cases_are_the_same_for_the_same_seed_and_fit_the_model():
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--engine", "vroom"], ["--case", "none"], ["--rounds", "0"]]
+    "arguments",
+    [["--engine", "vroom"], ["--case", "none"], ["--rounds", "0"], ["--dtype", "float16"]],
 )
 def test_command_refuses_what_it_does_not_know(arguments):
     from typer.testing import CliRunner
@@ -77,6 +78,18 @@ def test_command_refuses_what_it_does_not_know(arguments):
     assert outcome.exit_code != 0
     assert isinstance(outcome.exception, ValueError)
     assert arguments[1] in str(outcome.exception)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_result_is_printed_and_kept_as_data_and_as_a_page(tmp_path, capsys, as_json):
+    from course.commands.bench import put
+
+    put(tmp_path / "new", as_json, "name", "A title", {"a": 1}, "a page\n")
+    assert json.loads((tmp_path / "new" / "name.json").read_text()) == {"a": 1}
+    assert (tmp_path / "new" / "name.md").read_text() == "# A title\n\na page\n"
+    put(None, as_json, "name", "A title", {"a": 1}, "a page\n")
+    said = '{\n  "a": 1\n}\n' if as_json else "a page\n\n"
+    assert capsys.readouterr().out == 2 * said
 
 
 def test_the_quoted_command_says_what_was_measured_and_not_where_it_went():

@@ -74,7 +74,7 @@ def test_a_row_alone_is_bit_for_bit_what_it_is_among_others(dtype):
 
 
 @needs_native
-def test_it_rounds_no_more_than_pytorch():
+def test_it_rounds_about_as_much_as_pytorch():
     """Float32 serves the lessons' exact comparisons."""
     x, weight, _, _ = example(64, 1536, 576, torch.float32)
     exact = x.double() @ weight.double().T

@@ -50,6 +50,8 @@ def bench(
     from course.bench.run import markdown, measure
     from course.engine.loading.model_file import model_file
 
+    if dtype not in ("bfloat16", "float32"):
+        raise ValueError(f"--dtype {dtype!r} is not measured; choose bfloat16 or float32")
     if growth:
         grow(out, as_json)
         return
@@ -83,14 +85,17 @@ def bench(
             say=lambda text: status.update(text),
         )
     result["command"] = measuring_command(sys.argv[1:])
+    title = f"Output tokens per second, {dtype}"
+    put(out, as_json, f"engine-{dtype}", title, result, markdown(result))
+
+
+def put(out: Path | None, as_json: bool, name: str, title: str, result: dict, page: str) -> None:
+    """Print a result, and keep it in `out`: as data, and as a page."""
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        name = f"engine-{dtype}"
         (out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
-        (out / f"{name}.md").write_text(
-            f"# Output tokens per second, {dtype}\n\n{markdown(result)}"
-        )
-    print(json.dumps(result, indent=2) if as_json else markdown(result))
+        (out / f"{name}.md").write_text(f"# {title}\n\n{page}")
+    print(json.dumps(result, indent=2) if as_json else page)
 
 
 def grow(out: Path | None, as_json: bool) -> None:
@@ -107,11 +112,7 @@ def grow(out: Path | None, as_json: bool) -> None:
     command = measuring_command(sys.argv[1:])
     result = {"machine": machine(), "command": command, "rows": [asdict(row) for row in table]}
     page = f"{result['machine']}\n\nCommand: `{command}`\n\n{markdown(table)}"
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "growth.json").write_text(json.dumps(result, indent=2) + "\n")
-        (out / "growth.md").write_text(f"# What must not grow\n\n{page}")
-    print(json.dumps(result, indent=2) if as_json else page)
+    put(out, as_json, "growth", "What must not grow", result, page)
 
 
 def wait(out: Path | None, as_json: bool) -> None:
@@ -159,11 +160,7 @@ def serve(dtype: str, threads: int, out: Path | None, as_json: bool) -> None:
     command = measuring_command(sys.argv[1:])
     result = {"machine": machine(), "command": command, **result}
     page = f"{result['machine']}\n\nCommand: `{command}`\n\n{markdown(result)}"
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / f"serving-{dtype}.json").write_text(json.dumps(result, indent=2) + "\n")
-        (out / f"serving-{dtype}.md").write_text(f"# What a step costs, what pages bring\n\n{page}")
-    print(json.dumps(result, indent=2) if as_json else page)
+    put(out, as_json, f"serving-{dtype}", "What a step costs, what pages bring", result, page)
 
 
 def measuring_command(arguments: list[str]) -> str:
