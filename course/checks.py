@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from course.authoring.running import FILE, unfinished
 from course.pins import ROOT
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
@@ -98,19 +99,27 @@ def run_task(task: Task, root: Path = ROOT) -> Result:
     report = root / RESULTS / f"{task.name.replace(' ', '-').replace('/', '')}.xml"
     report.parent.mkdir(parents=True, exist_ok=True)
     report.unlink(missing_ok=True)
-    command = [sys.executable, *task.arguments]
+    command, environment = [sys.executable, *task.arguments], dict(os.environ)
+    running = report.with_suffix(".running")
+    running.unlink(missing_ok=True)
     if task.counts:
-        command.append(f"--junitxml={report}")
+        command += ["-p", "course.authoring.running", f"--junitxml={report}"]
+        environment[FILE] = str(running)
     started = time.time()
     # A group of its own, so that a check that hangs is ended with all that it started.
     child = subprocess.Popen(
-        command, cwd=root, stdin=subprocess.DEVNULL, start_new_session=os.name == "posix"
+        command,
+        cwd=root,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        start_new_session=os.name == "posix",
     )
     try:
         code = child.wait(timeout=task.limit)
         why = f"exit status {code}"
     except subprocess.TimeoutExpired:
-        code, why = 1, f"still running after {task.limit} s"
+        tests = "".join(f": {name}" for name in unfinished(running)[:4])
+        code, why = 1, f"still running after {task.limit} s{tests}"
     finally:
         if child.poll() is None:
             _end(child)

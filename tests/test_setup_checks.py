@@ -1,5 +1,6 @@
 """`make test`: passed, failed and not run are told apart, counted, and decide the exit status."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -118,6 +119,17 @@ def test_a_check_that_hangs_is_ended_with_what_it_started(tmp_path):
         time.sleep(0.05)
     else:
         pytest.fail("its child is still there")
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "two workers"])
+def test_what_a_hanging_run_waited_for_is_said(tmp_path, workers):
+    text = "import time\ndef test_quick(): pass\ndef test_forever(): time.sleep(60)\n"
+    task = small_tests(tmp_path, text, limit=8)
+    task = dataclasses.replace(task, arguments=(*task.arguments, *workers))
+    why = run_task(task, tmp_path).why
+    assert "still running after 8 s: " in why
+    assert "test_small.py::test_forever (" in why
+    assert "test_quick" not in why
 
 
 def test_one_can_be_chosen_and_a_wrong_name_is_refused(tmp_path, capfd):
