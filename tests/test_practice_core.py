@@ -866,3 +866,52 @@ def test_a_limit_off_the_main_thread_leaves_the_interpreter_as_it_was():
         "{'value'",
         "traced",
     ]
+
+
+@pytest.mark.parametrize("in_main", [True, False], ids=["main thread", "another thread"])
+def test_a_loop_of_short_limits_does_not_put_off_the_long_one(in_main):
+    """Each step of an engine that never ends comes back at once; the limit for all must ring."""
+    worked = []
+
+    def steps():
+        end, began = time.monotonic() + 20, time.process_time()
+        try:
+            with guard.time_limit(0.3):
+                while time.monotonic() < end:
+                    with guard.time_limit(5.0):
+                        pass
+        except guard.TooLong:
+            worked.append(time.process_time() - began)
+
+    if in_main:
+        steps()
+    else:
+        thread = threading.Thread(target=steps)
+        thread.start()
+        thread.join()
+    assert len(worked) == 1, "nobody stopped it"
+    if in_main:  # a thread for each limit is slow to make, and what is thrown into one gets lost
+        assert worked[0] < 2
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals are of Unix systems")
+def test_somebody_else_s_timer_rings_among_short_limits():
+    """As the one that ends a test which takes too long does; a hundred times, since it could get
+    lost in the moment in which it rings."""
+    script = (
+        "import signal, time\n"
+        "from course.practice import guard\n"
+        "rung = []\n"
+        "signal.signal(signal.SIGALRM, lambda *_: rung.append(time.process_time() - began))\n"
+        "for n in range(100):\n"
+        "    began, end = time.process_time(), time.monotonic() + 20\n"
+        "    signal.setitimer(signal.ITIMER_REAL, 0.01 + n * 1e-6)\n"
+        "    while len(rung) <= n and time.monotonic() < end:\n"
+        "        with guard.time_limit(5.0):\n"
+        "            with guard.time_limit(5.0):\n"
+        "                pass\n"
+        "    assert len(rung) == n + 1, 'it was lost'\n"
+        "print(sorted(rung)[90] < 0.5)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "True\n", done.stderr[-500:]

@@ -72,6 +72,17 @@ def test_a_passed_answer_is_saved_whole_and_runs_alone(engine, capsys):
     assert not (engine.where / "history").exists()
 
 
+def test_a_wrong_answer_after_a_right_one_leaves_it_saved_and_says_so(engine, capsys):
+    stays = "The answer of yours that passed before stays saved."
+    check(answer_of(RIGHT))
+    assert stays not in capsys.readouterr().out
+    check(answer_of(RIGHT_GUARDED))
+    assert stays not in capsys.readouterr().out
+    assert not check(answer_of(RIGHT)).passed
+    assert stays in capsys.readouterr().out
+    assert engine.piece(NEEDED.key).text.strip().endswith(RIGHT_GUARDED.strip())
+
+
 def test_what_does_not_pass_is_not_saved(engine, capsys):
     assert not check(answer_of(RIGHT)).passed
     assert engine.piece(NEEDED.key) is None

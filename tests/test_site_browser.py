@@ -206,6 +206,7 @@ def test_the_theme_is_chosen_and_stays(look):
     dark = ground()
     assert dark != light
     page.get_by_role("link", name="04 Block tables").first.click()
+    page.wait_for_url("**/04_block_tables.html")  # a click does not wait for the page to be whole
     assert ground() == dark
     page.get_by_role("button", name="Light theme").click()
     assert ground() == light

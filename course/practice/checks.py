@@ -171,7 +171,8 @@ def _checked(answer: Any, which: str, seed: int | None, save: bool) -> Any:
         again = f"check({exercise.name}{named}, seed={seed})"
     lacks = tuple(name for name, is_there in uses.items() if not is_there)
     tries = _count_try(engine, exercise, verdict, save)
-    shown = feedback.lines(verdict, saved, again, tuple(uses), lacks, tries)
+    keeps = save and not verdict.passed and engine.piece(exercise.key) is not None
+    shown = feedback.lines(verdict, saved, again, tuple(uses), lacks, tries, keeps)
     if broken := newest_is_broken(exercise.name):
         shown[1:1] = broken
         shown = shown[: feedback.MAX_LINES]

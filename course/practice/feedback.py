@@ -14,7 +14,7 @@ from course.practice.exercise import Exercise
 from course.practice.guess import TRIES
 from course.practice.plain import words
 from course.practice.source import reference
-from course.practice.verdict import NOT_RUN, PARTS, UNWRITTEN, Behaviour, Verdict
+from course.practice.verdict import HOLDS, NOT_RUN, PARTS, UNWRITTEN, Behaviour, Verdict
 
 MAX_LINES = 12
 WIDTH = 96
@@ -28,11 +28,12 @@ def lines(
     uses: tuple[str, ...] = (),
     lacks: tuple[str, ...] = (),
     tries: int = 0,
+    keeps: bool = False,
 ) -> list[str]:
     """The feedback, line by line. saved: what became of a passed answer; again: how to check it
     again with the same inputs; uses: other answers of the notebook that do not hold and that it
     only passes without; lacks: names that it uses and the notebook does not have; tries: how often
-    it was checked, this time included."""
+    it was checked, this time included; keeps: an earlier answer that passed stays saved."""
     if verdict.passed:
         found = _passed(verdict, saved)
         if lacks:
@@ -58,6 +59,8 @@ def lines(
     if verdict.printed.strip():
         count = len(verdict.printed.strip().splitlines())
         end.append(f"Your code printed {_count(count, 'line')} while it was checked; not shown.")
+    if keeps:
+        end.append("The answer of yours that passed before stays saved.")
     if again and any(probe.make for probe in verdict.exercise.probes):
         end.append(f"The same inputs again: {again}")
     room = MAX_LINES - len(end)
@@ -92,13 +95,11 @@ def word(verdict: Verdict) -> str:
 
 
 def _headline(verdict: Verdict) -> str:
-    held = len(verdict.behaviours) - sum(
-        len(verdict.in_state(s)) for s in (PARTS, UNWRITTEN, NOT_RUN)
-    )
-    if len(verdict.behaviours) == 1:
+    held, needed = len(verdict.in_state(HOLDS)), verdict.num_needed
+    if needed == 1:
         return f"{verdict.exercise.label}: it does not hold."
     hold = "holds" if held == 1 else "hold"
-    return f"{verdict.exercise.label}: {held} of {len(verdict.behaviours)} behaviours {hold}."
+    return f"{verdict.exercise.label}: {held} of {needed} behaviours {hold}."
 
 
 def _passed(verdict: Verdict, saved: str) -> list[str]:
@@ -111,7 +112,7 @@ def _passed(verdict: Verdict, saved: str) -> list[str]:
         found.append(f"Largest error {largest}; up to {verdict.limit:.1e} is allowed.")
     for behaviour in verdict.in_state(NOT_RUN):
         found.append(
-            f"Not run here, and not needed: {behaviour.probe.behaviour} "
+            f"Not needed, and not run here: {behaviour.probe.behaviour} "
             f"({behaviour.outcome['not_run']})."
         )
     found += _measured(verdict, "Measured")

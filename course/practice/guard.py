@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import io
 import linecache
+import os
 import re
 import signal
 import sys
@@ -28,6 +29,7 @@ COURSE = str(Path(__file__).resolve().parents[1])
 IN_ALL = 20.0  # s that the calls of a check may take together
 CROWDED = 3  # times as long may pass on the clock if the processor was mostly busy elsewhere
 AGAIN = 0.01  # s between attempts to stop code that catches everything
+AT_ONCE = 1e-6  # s; a timer of 0 would be none
 PATIENCE = 10  # such attempts before another way is taken
 CALL = re.compile(r"[\w.<>]+\(\) (takes|missing|got an unexpected keyword|got multiple values) ?")
 MAX_PRINTED = 100_000  # characters kept of what a learner's code prints
@@ -111,45 +113,82 @@ def time_limit(seconds: float) -> Iterator[None]:
         yield from _by_thread(seconds)
 
 
-def _by_signal(seconds: float) -> Iterator[None]:
-    rings = 0
-    tracer = sys.gettrace()
+class _Limit:
+    """One limit that is in force in the main thread."""
 
-    def ring(signum: int, frame: FrameType | None) -> None:
-        nonlocal rings
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.rings, self.tracer = seconds, 0, sys.gettrace()
+        self.began, self.clock, self.tells = time.monotonic(), Clock(), _queued() is not None
+
+    @property
+    def left(self) -> float:
+        return self.seconds - (time.monotonic() - self.began)
+
+    def is_over(self) -> bool:
+        if self.left > 0:
+            return False
         # On a crowded machine the time went to others: wait on for a while, until it is spent here.
-        is_short_of_time = clock.seconds() < (seconds if tells else seconds / 2)
-        if not rings and is_short_of_time and time.monotonic() - began < CROWDED * seconds:
-            return
-        rings += 1
-        if rings <= PATIENCE:
-            raise TooLong
-        # It is caught each time. Between two lines there are places outside of any `try`.
-        sys.settrace(_stop)
-        while frame is not None:
-            if is_learners(frame.f_code.co_filename):
-                frame.f_trace = _stop
-            frame = frame.f_back
+        enough = self.seconds if self.tells else self.seconds / 2
+        is_late = time.monotonic() - self.began >= CROWDED * self.seconds
+        return bool(self.rings) or is_late or self.clock.seconds() >= enough
 
-    began, clock, tells = time.monotonic(), Clock(), _queued() is not None
-    before = signal.signal(signal.SIGALRM, ring)
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+
+# The outermost first. One timer serves them all, set anew for whichever is next: what is left of
+# the others' time is known here, and not asked of the system, which says 0 of a timer that rings
+# just then.
+_limits: list[_Limit] = []
+if hasattr(os, "register_at_fork"):  # a child has no timers
+    os.register_at_fork(after_in_child=_limits.clear)
+
+
+def _by_signal(seconds: float) -> Iterator[None]:
+    limit, before, others = _Limit(seconds), None, (0.0, 0.0)
     try:
+        if not _limits:
+            others = signal.setitimer(signal.ITIMER_REAL, 0)
+            before = signal.signal(signal.SIGALRM, _ring)
+        _limits.append(limit)
+        _set_timer()
         yield
     finally:
         # A late ring may come here: keep silencing until the timer is off.
         while True:
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-                signal.signal(signal.SIGALRM, before)
-                if rings > PATIENCE:
-                    sys.settrace(tracer)
+                if limit in _limits:
+                    _limits.remove(limit)
+                if limit.rings > PATIENCE:
+                    sys.settrace(limit.tracer)
+                if before is not None:
+                    signal.signal(signal.SIGALRM, before)
                 break
             except TooLong:
                 continue
-        if left:  # somebody else's timer was running: give it what it had left
-            left = max(left - (time.monotonic() - began), 0.001)
-            signal.setitimer(signal.ITIMER_REAL, left, interval)
+        if _limits:
+            _set_timer()
+        elif others[0]:  # somebody else's timer was running: give it what it had left
+            passed = time.monotonic() - limit.began
+            signal.setitimer(signal.ITIMER_REAL, max(others[0] - passed, AT_ONCE), others[1])
+
+
+def _set_timer() -> None:
+    left = min(limit.left for limit in _limits)
+    signal.setitimer(signal.ITIMER_REAL, max(left, AT_ONCE), AGAIN)
+
+
+def _ring(signum: int, frame: FrameType | None) -> None:
+    limit = next((limit for limit in _limits if limit.is_over()), None)
+    if limit is None:
+        return
+    limit.rings += 1
+    if limit.rings <= PATIENCE:
+        raise TooLong
+    # It is caught each time. Between two lines there are places outside of any `try`.
+    sys.settrace(_stop)
+    while frame is not None:
+        if is_learners(frame.f_code.co_filename):
+            frame.f_trace = _stop
+        frame = frame.f_back
 
 
 def _stop(frame: FrameType, event: str, argument: Any) -> Any:

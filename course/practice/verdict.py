@@ -64,10 +64,14 @@ class Verdict:
         return self.first_failure is None and not self.not_run and bool(self.in_state(HOLDS))
 
     @property
+    def num_needed(self) -> int:
+        """Behaviours that count: all but the optional ones that could not run here."""
+        return sum(b.state != NOT_RUN or not b.probe.optional for b in self.behaviours)
+
+    @property
     def share(self) -> float:
         """Share of the behaviours that hold, of those that count."""
-        counted = [b for b in self.behaviours if b.state != NOT_RUN or not b.probe.optional]
-        return len(self.in_state(HOLDS)) / len(counted) if counted else 0.0
+        return len(self.in_state(HOLDS)) / self.num_needed if self.num_needed else 0.0
 
     @property
     def points(self) -> float:

@@ -1144,7 +1144,7 @@ KERNEL = Exercise(
             seconds=60.0,
         ),
         _kernel_probe(
-            "compiled for the GPU that is here: long contexts in fp16",
+            "compiled, on a GPU: long contexts in fp16",
             lambda random: _some_step(
                 random,
                 [random.randint(300, 600), 1, random.randint(17, 300)],
