@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import ctypes
+import gc
 import os
 import pickle
 import platform
@@ -11,6 +12,9 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
+import weakref
+from itertools import pairwise
 from pathlib import Path
 from unittest import mock
 
@@ -21,12 +25,14 @@ from hypothesis import strategies as st
 
 from course.engine import LLM, SamplingParams, kv_cache, runner
 from course.engine.attention_plan import AttentionPlan
-from course.engine.native import attention, library, linear
+from course.engine.native import attention, large_pages, library, linear
+from course.engine.native import operations as native_operations
 from course.engine.native.attention import can_copy, copy_to_slots
 from course.engine.native.library import native_problem
 from course.engine.native.operations import inverse_transform, largest
 from course.engine.native.runner import NativeRunner
 from course.engine.operations import NativeOperations, TorchOperations, operations
+from course.engine.sampler import sample
 
 PROBLEM = native_problem()
 needs_native = pytest.mark.skipif(PROBLEM is not None, reason=f"no C operations: {PROBLEM}")
@@ -640,6 +646,144 @@ def test_logits_as_floats_are_the_same_numbers(dtype):
     assert torch.equal(product.floats(x), product(x).float())
     plain = linear.Linear(weight.half())
     assert torch.equal(plain.floats(x.half()), plain(x.half()).float())
+
+
+@needs_native
+@DTYPES
+@pytest.mark.parametrize("rows", [1, 5, 97, 200])
+@pytest.mark.parametrize("cols", [1, 31, 32, 200, 1000])
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_the_largest_is_found_on_the_way(dtype, rows, cols, threads):
+    """With the values 0, 1 and 2 there are many equals, and any thread may come to one first."""
+    generator = torch.Generator().manual_seed(rows * cols)
+    x = torch.zeros(rows, 8, dtype=dtype)
+    x[torch.arange(rows), torch.arange(rows) % 8] = 1.0
+    weight = torch.randint(0, 3, (cols, 8), generator=generator).to(dtype)
+    weight[:, 1] = -weight[:, 1]  # with -0 among them
+    weight[:, 2], weight[cols // 2, 3] = float("-inf"), float("inf")
+    weight[cols - 1, 4], weight[cols // 3, 4] = float("nan"), float("nan")
+    weight[:, 2:5] = torch.where(weight[:, 2:5] == 0, 1.0, weight[:, 2:5])
+    x = torch.where(x == 0, torch.zeros((), dtype=dtype), x)
+    product, before = linear.Linear(weight), torch.get_num_threads()
+    out = torch.full((rows, cols), 99.0)
+    torch.set_num_threads(threads)
+    try:
+        found = product.floats_and_largest(x, out)
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] is out
+    torch.testing.assert_close(out, product.floats(x), rtol=0, atol=0, equal_nan=True)
+    for got, expected in zip(found[1:], out.max(dim=-1), strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@needs_native
+def test_what_is_known_of_logits_is_known_of_no_others():
+    """A step asks for the largest of its own logits; whoever changes logits gets what they hold."""
+    llm = LLM("tiny", num_blocks=64, block_size=4)
+    asked = []
+
+    def sampled(logits, *args):
+        known = native_operations._known
+        asked.append(known is not None and known[0]() is logits)
+        found, expected = largest(logits), logits.max(dim=-1)
+        assert all(map(torch.equal, found, expected))
+        return sample(logits, *args)
+
+    with mock.patch.object(runner, "sample", sampled):
+        llm.generate([[7] * 9, [5] * 3], SamplingParams(max_tokens=5, ignore_eos=True))
+    assert asked == [True] * 5
+    assert native_operations._known is None
+    hidden = torch.randn(3, llm.model.config.hidden_size, dtype=llm.model.dtype)
+    logits = llm.core.runner.model.logits(hidden)
+    logits[:, 11] = 1e6
+    assert largest(logits)[1].tolist() == [11] * 3
+    failing = mock.patch.object(runner, "sample", side_effect=ZeroDivisionError)
+    with failing, pytest.raises(ZeroDivisionError):
+        llm.generate([[7] * 9])
+    assert native_operations._known is None
+
+
+# --- large pages ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_region(monkeypatch):
+    monkeypatch.setattr(large_pages, "_region", None)
+    monkeypatch.setattr(large_pages, "_used", 0)
+
+
+def test_tensors_in_large_pages_are_the_same_and_keep_apart(no_region):
+    sizes = [
+        large_pages.SMALLEST,
+        large_pages.SMALLEST + 2,
+        3 << 20,
+        large_pages.REGION + 2,
+        1 << 20,
+    ]
+    made = [draw(size // 2, dtype=torch.bfloat16, seed=size) for size in sizes * 4]
+    moved = [large_pages.in_large_pages(tensor) for tensor in made]
+    assert all(map(torch.equal, made, moved))
+    places = sorted((t.data_ptr(), t.data_ptr() + t.nbytes) for t in moved)
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(places))
+    assert all(begin % large_pages.ALIGNMENT == 0 for begin, _ in places)
+    small = draw(8)
+    assert large_pages.in_large_pages(small) is small
+    if sys.platform == "linux":
+        assert moved[0] is not made[0]
+    shaped = draw(40, 70, 30)
+    assert torch.equal(large_pages.in_large_pages(shaped), shaped)
+    again = pickle.loads(pickle.dumps(moved[1]))
+    assert torch.equal(again, made[1])
+    assert torch.equal(copy.deepcopy(moved[2]), made[2])
+
+
+@pytest.mark.parametrize("why", ["another system", "refused"])
+def test_where_there_are_no_large_pages_tensors_stay_where_they_are(no_region, monkeypatch, why):
+    if why == "another system":
+        monkeypatch.setattr(large_pages.sys, "platform", "darwin")
+    else:
+        refusing = mock.Mock()
+        refusing.madvise.return_value = -1
+        monkeypatch.setattr(large_pages.ctypes, "CDLL", lambda name: refusing)
+    tensor = draw(1 << 20)
+    assert large_pages.in_large_pages(tensor) is tensor
+
+
+def test_a_region_is_given_back_with_the_last_of_its_tensors(no_region):
+    first = large_pages.in_large_pages(draw(1 << 20))
+    if sys.platform != "linux":
+        pytest.skip("not run: large pages are of Linux")
+    alive = weakref.ref(first.untyped_storage())
+    rest = [large_pages.in_large_pages(draw(4 << 20)) for _ in range(3)]  # 48 MiB: another region
+    assert alive() is not None
+    del first, rest
+    large_pages._region = None
+    gc.collect()
+    assert alive() is None
+
+
+# --- threads -------------------------------------------------------------------------------------
+
+
+@needs_native
+def test_more_threads_than_processors_wait_for_each_other_politely():
+    """Each phase waits for a thread that may have no processor: those that wait give theirs."""
+    llm = LLM("tiny", num_blocks=400)
+    prompts, params = (
+        [[n] * 150 for n in range(5, 15)],
+        SamplingParams(max_tokens=8, ignore_eos=True),
+    )
+    expected = [c.token_ids for c in llm.generate(prompts, params)]
+    before = torch.get_num_threads()
+    torch.set_num_threads(4 * (os.cpu_count() or 1))
+    try:
+        llm.kv_manager.reset_prefix_cache()
+        worked = time.process_time()
+        assert [c.token_ids for c in llm.generate(prompts, params)] == expected
+        assert time.process_time() - worked < 60
+    finally:
+        torch.set_num_threads(before)
 
 
 @needs_native

@@ -98,7 +98,7 @@ class PagedKVCache:
             )
         slots, num_tokens, rows = slots.long(), slots.numel(), None
         if slots.device.type == "cpu" and num_tokens:
-            low, high = int(slots.min()), int(slots.max())
+            low, high = map(int, slots.aminmax())
             if low < -1 or high >= self.num_slots:
                 raise ValueError(
                     f"slot {low if low < -1 else high} is outside the cache: "

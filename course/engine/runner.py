@@ -37,38 +37,32 @@ def prepare(step, tables: dict[str, list[int]], block_size: int, device) -> Step
 
     `tables` maps a request id to its block table, which must cover every scheduled token.
     """
-    num_seqs = len(step.scheduled)
-    counts = np.fromiter((n for _, _, n in step.scheduled), np.int64, num_seqs)
-    starts = np.fromiter((start for _, start, _ in step.scheduled), np.int64, num_seqs)
-    query_start_loc = np.zeros(num_seqs + 1, np.int64)
-    np.cumsum(counts, out=query_start_loc[1:])
-
+    token_ids, positions, slots = [], [], []
+    context_lens, query_start_loc = [], [0]
     owned = [tables[request.request_id] for request, _, _ in step.scheduled]
-    block_tables = np.zeros((num_seqs, max(map(len, owned))), np.int32)
+    for (request, start, num_tokens), table in zip(step.scheduled, owned, strict=True):
+        end = start + num_tokens
+        token_ids += request.token_ids[start:end]
+        positions += range(start, end)
+        slots += [table[p // block_size] * block_size + p % block_size for p in range(start, end)]
+        context_lens.append(end)
+        query_start_loc.append(query_start_loc[-1] + num_tokens)
+
+    block_tables = np.zeros((len(owned), max(map(len, owned))), np.int32)
     for row, table in enumerate(owned):
         block_tables[row, : len(table)] = table
 
-    token_ids: list[int] = []
-    for request, start, num_tokens in step.scheduled:
-        token_ids += request.token_ids[start : start + num_tokens]
-
-    row_of = np.repeat(np.arange(num_seqs), counts)
-    positions = np.arange(query_start_loc[-1]) - query_start_loc[row_of] + starts[row_of]
-    logical_blocks, offsets = np.divmod(positions, block_size)
-    slots = block_tables[row_of, logical_blocks].astype(np.int64) * block_size + offsets
-    sample_rows = query_start_loc[1:][step.sample_rows] - 1
-
-    def put(array):
-        return torch.as_tensor(array, dtype=torch.int64).to(device, non_blocking=True)
+    def put(values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int64).to(device, non_blocking=True)
 
     return StepInputs(
         token_ids=put(token_ids),
         positions=put(positions),
-        slots=torch.from_numpy(slots),
+        slots=torch.tensor(slots, dtype=torch.int64),
         block_tables=torch.from_numpy(block_tables),
-        context_lens=torch.from_numpy((starts + counts).astype(np.int32)),
-        query_start_loc=torch.from_numpy(query_start_loc.astype(np.int32)),
-        sample_rows=put(sample_rows),
+        context_lens=torch.tensor(context_lens, dtype=torch.int32),
+        query_start_loc=torch.tensor(query_start_loc, dtype=torch.int32),
+        sample_rows=put([query_start_loc[row + 1] - 1 for row in step.sample_rows]),
     )
 
 

@@ -8,6 +8,7 @@ Rules that make a seed mean the same tokens in any company:
 """
 
 from collections.abc import Sequence
+from math import isfinite
 
 import torch
 
@@ -79,10 +80,15 @@ def sample(
             scaled /= _column(temperature, torch.float32, logits)
             u = [_uniform(generators[i]) for i in some]
             tokens[some] = draw(scaled, chosen, _column(u, torch.float64, logits))
-    tokens = torch.where(best.isfinite(), tokens, -1).tolist()  # the step's one trip to the host
-    if -1 in tokens:
-        raise BadLogits([i for i, token in enumerate(tokens) if token == -1])
-    return tokens
+    if tokens.device.type == "cpu":
+        bad = [i for i, most in enumerate(best.tolist()) if not isfinite(most)]
+        chosen = tokens.tolist()
+    else:  # one trip to the host for both
+        chosen = torch.where(best.isfinite(), tokens, -1).tolist()
+        bad = [i for i, token in enumerate(chosen) if token == -1]
+    if bad:
+        raise BadLogits(bad)
+    return chosen
 
 
 def _uniform(generator: torch.Generator | None) -> float:

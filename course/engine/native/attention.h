@@ -2,6 +2,7 @@
 
 #pragma once
 #include "cells.h"
+#include "team.h"
 #if defined(BF16) && defined(__AVX512BF16__)
 #include <immintrin.h>
 #endif
@@ -9,6 +10,7 @@
 enum {
     TILE = 32,         // keys looked at together: two vectors
     GROUP = 4,         // query rows that one pass handles
+    FEW_ROWS = 2 * GROUP,
     KEYS = 4,          // keys whose scores are summed up together
     MOST_ROWS = 64,    // query rows of one work item
     MOST_WIDTH = 256,  // largest head_dim
@@ -81,7 +83,8 @@ typedef struct {
     float sums[MOST_ROWS][MOST_WIDTH];  // of weight * value, not yet divided
     float largest[MOST_ROWS], total[MOST_ROWS];
     float scores[MOST_ROWS][TILE];
-    const cell *key[TILE], *value[TILE];  // where the keys and values of this tile lie
+    const cell *key[TILE], *value[TILE];            // where the keys and values of this tile lie
+    const cell *next_key[TILE], *next_value[TILE];  // and those of the tile that comes after it
     cell padded[2][TILE][MOST_WIDTH];     // copies of them, if a head is not whole vectors
     float turned[MOST_WIDTH][TILE], v[TILE][MOST_WIDTH];
 } scratch;
@@ -105,19 +108,25 @@ static inline vec add_dot(vec sum, const cell *q, const cell *k) {
 
 // Scores of a few rows, for decode, where each key is looked at once: four keys at a time. `rows`
 // and `width` are constants wherever this is put in, so that the sums stay in registers.
+//
+// For each line of memory that is used, one of the next tile is asked for: blocks lie anywhere, so the
+// processor cannot know what comes next, and asked for all at once they would hold it up.
 static inline __attribute__((always_inline)) void few_scores(scratch *s, i64 r, i64 num_keys,
                                                              float scale, const int rows,
                                                              const i64 width) {
     for (i64 j = 0; j < num_keys; j += KEYS) {
         vec sums[GROUP * KEYS] = {{0}};
 #pragma GCC unroll 8
-        for (i64 i = 0; i < width; i += STEP)
+        for (i64 i = 0; i < width; i += STEP) {
+#pragma GCC unroll 4
+            for (int k = 0; k < KEYS; k++) __builtin_prefetch(s->next_key[j + k] + i, 0, 2);
 #pragma GCC unroll 4
             for (int n = 0; n < rows; n++)
 #pragma GCC unroll 4
                 for (int k = 0; k < KEYS; k++)
                     sums[n * KEYS + k] =
                         add_dot(sums[n * KEYS + k], s->query[r + n] + i, s->key[j + k] + i);
+        }
         vec all = sums_of(sums) * scale;
 #pragma GCC unroll 4
         for (int n = 0; n < rows; n++)
@@ -136,6 +145,8 @@ static inline __attribute__((always_inline)) void few_sums(scratch *s, i64 r, i6
         }
         for (i64 j = 0; j < num_keys; j++) {
             vec v0 = cells_at(s->value[j] + i), v1 = cells_at(s->value[j] + i + LANES);
+            for (int at = 0; at < 2 * LANES; at += LINE)
+                __builtin_prefetch(s->next_value[j] + i + at, 0, 2);
 #pragma GCC unroll 4
             for (int n = 0; n < rows; n++) {
                 sums[n][0] += s->scores[r + n][j] * v0;
@@ -195,44 +206,61 @@ static inline void weigh(scratch *s, i64 r, i64 begin, i64 end, i64 width) {
     s->total[r] += total;
 }
 
+// What one work item looks at: the tokens first to last of a sequence, in one KV head.
+typedef struct {
+    const cell *keys, *values;  // this head's in the first slot
+    const i64 *table;
+    i64 first, last, block_size, slot_stride;
+} seen;
+
+// Find a tile's keys and values; gives their number. Slots past the last token are not touched.
+static i64 find(scratch *s, const seen *of, i64 start) {
+    i64 num_keys = of->last + 1 - start < TILE ? of->last + 1 - start : TILE;
+    i64 block = start / of->block_size, row = start % of->block_size;
+    for (i64 j = 0; j < num_keys; j++) {
+        i64 at = (of->table[block] * of->block_size + row) * of->slot_stride;
+        if (++row == of->block_size) row = 0, block++;
+        s->next_key[j] = of->keys + at, s->next_value[j] = of->values + at;
+    }
+    for (i64 j = num_keys; j < TILE; j++) {  // looked at, perhaps, and not used
+        s->next_key[j] = s->next_key[num_keys - 1];
+        s->next_value[j] = s->next_value[num_keys - 1];
+    }
+    return num_keys;
+}
+
 // One query tile of one KV head. Rows: (query token, query head of the group), token first.
-// width: head_dim, padded with zeros to whole pairs of vectors.
-static void attend_tile(scratch *s, const cell *keys, const cell *values, const i64 *table,
-                        i64 block_size, i64 slot_stride, i64 head_dim, i64 width, i64 num_rows,
-                        i64 group, i64 first_position, i64 window, float scale) {
+// width: head_dim, padded with zeros to whole pairs of vectors. next: what probably comes after it.
+static void attend_tile(scratch *s, const seen *of, const seen *next, i64 head_dim, i64 width,
+                        i64 num_rows, i64 group, i64 first_position, i64 window, float scale) {
     i64 rows = (num_rows + GROUP - 1) / GROUP * GROUP;
-    i64 last = first_position + (num_rows - 1) / group;
-    i64 first = window && first_position - window + 1 > 0 ? first_position - window + 1 : 0;
-    int many = rows > 2 * GROUP;  // then copying the tile as floats, the keys turned round, pays
+    int many = rows > FEW_ROWS;  // then copying the tile as floats, the keys turned round, pays
     for (i64 r = 0; r < rows; r++) {
         s->largest[r] = -INFINITY;
         s->total[r] = 0;
         memset(s->sums[r], 0, width * sizeof(float));
     }
-    for (i64 start = first; start <= last; start += TILE) {
-        i64 num_keys = last + 1 - start < TILE ? last + 1 - start : TILE;
-        i64 block = start / block_size, row = start % block_size;
-        for (i64 j = 0; j < num_keys; j++) {  // slots past the last token are not touched
-            i64 at = (table[block] * block_size + row) * slot_stride;
-            if (++row == block_size) row = 0, block++;
-            s->key[j] = keys + at, s->value[j] = values + at;
-            if (width != head_dim) {
+    for (i64 start = of->first, num_keys = find(s, of, start), later; start <= of->last;
+         start += TILE, num_keys = later) {
+        memcpy(s->key, s->next_key, sizeof s->key);
+        memcpy(s->value, s->next_value, sizeof s->value);
+        later = start + TILE <= of->last ? find(s, of, start + TILE) : find(s, next, next->first);
+        for (i64 j = num_keys; j < later; j++)  // those that no key of this tile asks for
+            for (i64 d = 0; d < head_dim; d += LINE) {
+                __builtin_prefetch(s->next_key[j] + d, 0, 2);
+                __builtin_prefetch(s->next_value[j] + d, 0, 2);
+            }
+        if (width != head_dim)
+            for (i64 j = 0; j < num_keys; j++) {
                 s->key[j] = memcpy(s->padded[0][j], s->key[j], head_dim * sizeof(cell));
                 s->value[j] = memcpy(s->padded[1][j], s->value[j], head_dim * sizeof(cell));
             }
-        }
-        for (i64 j = num_keys; j % KEYS; j++) s->key[j] = s->key[num_keys - 1];  // not looked at
-        for (i64 next = start + TILE; next <= last && next < start + 2 * TILE; next++) {
-            // Blocks lie anywhere, so the processor cannot know what comes next.
-            i64 at = (table[block] * block_size + row) * slot_stride;
-            if (++row == block_size) row = 0, block++;
-            for (i64 d = 0; d < head_dim; d += 64 / sizeof(cell)) {
-                __builtin_prefetch(keys + at + d, 0, 2);
-                __builtin_prefetch(values + at + d, 0, 2);
-            }
-        }
         if (many)
             for (i64 j = 0; j < num_keys; j++) {
+                for (i64 d = 0; d < head_dim; d += LINE) {
+                    __builtin_prefetch(s->next_key[j] + d, 0, 2);
+                    __builtin_prefetch(s->next_value[j] + d, 0, 2);
+                }
                 for (i64 d = 0; d < head_dim; d++) s->turned[d][j] = to_float(s->key[j][d]);
                 for (i64 d = 0; d < width; d += LANES) {
                     vec v = cells_at(s->value[j] + d);
@@ -271,38 +299,53 @@ typedef struct {
     float scale;
 } attention;
 
-// The attention of one layer, divided among the threads of a parallel region. A group of query heads
-// shares each read of a key and a value. lse may be NULL.
-static inline void attend_shared(const attention *a, const cell *q, i64 q_stride,
+// What the work item of a piece looks at; of the last one where there are no more pieces.
+static inline seen seen_by(const attention *a, i64 piece, const cell *keys, const cell *values) {
+    i64 last = a->num_items * a->num_kv_heads - 1;
+    piece = piece < last ? piece : last;
+    const i64 *item = a->items + 4 * (piece / a->num_kv_heads);
+    i64 at = piece % a->num_kv_heads * a->head_dim, first = a->window ? item[3] - a->window + 1 : 0;
+    return (seen){
+        .keys = keys + at,
+        .values = values + at,
+        .table = a->tables + item[0] * a->max_blocks,
+        .first = first > 0 ? first : 0,
+        .last = item[3] + item[2] - 1,
+        .block_size = a->block_size,
+        .slot_stride = a->num_kv_heads * a->head_dim,
+    };
+}
+
+// The attention of one layer, divided among the team. A group of query heads shares each read of a
+// key and a value. lse may be NULL.
+static inline void attend_shared(team *t, const attention *a, const cell *q, i64 q_stride,
                                  const cell *keys, const cell *values, cell *out, float *lse) {
     scratch *s = &own;
     __asm__("" : "+r"(s));  // else it is looked up at every use, which is 45% slower
     i64 head_dim = a->head_dim, group = a->num_heads / a->num_kv_heads;
-    i64 slot_stride = a->num_kv_heads * head_dim;
     i64 width = (head_dim + TILE - 1) / TILE * TILE;
     if (width != head_dim) {  // the padding of a head stays zero
         memset(s->query, 0, sizeof s->query);
         memset(s->padded, 0, sizeof s->padded);
     }
-#pragma omp for collapse(2) schedule(dynamic)
-    for (i64 item = 0; item < a->num_items; item++)
-        for (i64 h = 0; h < a->num_kv_heads; h++) {
-            const i64 *of = a->items + 4 * item;
-            i64 num_rows = of[2] * group;
-            for (i64 r = 0; r < num_rows; r++) {
-                const cell *row = q + (of[1] + r / group) * q_stride;
-                row += (h * group + r % group) * head_dim;
-                memcpy(s->query[r], row, head_dim * sizeof(cell));
-                for (i64 d = 0; d < head_dim; d++) s->q[r][d] = to_float(row[d]) * a->scale;
-            }
-            attend_tile(s, keys + h * head_dim, values + h * head_dim,
-                        a->tables + of[0] * a->max_blocks, a->block_size, slot_stride, head_dim,
-                        width, num_rows, group, of[3], a->window, a->scale);
-            for (i64 r = 0; r < num_rows; r++) {
-                i64 place = (of[1] + r / group) * a->num_heads + h * group + r % group;
-                for (i64 d = 0; d < head_dim; d++)
-                    out[place * head_dim + d] = to_cell(s->sums[r][d] / s->total[r]);
-                if (lse) lse[place] = s->largest[r] + logf(s->total[r]);
-            }
+    for (i64 piece = take(t); piece < a->num_items * a->num_kv_heads; piece = take(t)) {
+        const i64 *item = a->items + 4 * (piece / a->num_kv_heads);
+        i64 first_head = piece % a->num_kv_heads * group, num_rows = item[2] * group;
+        seen of = seen_by(a, piece, keys, values);
+        seen next = seen_by(a, piece + t->num_threads, keys, values);
+        for (i64 r = 0; r < num_rows; r++) {
+            const cell *row = q + (item[1] + r / group) * q_stride;
+            row += (first_head + r % group) * head_dim;
+            memcpy(s->query[r], row, head_dim * sizeof(cell));
+            for (i64 d = 0; d < head_dim; d++) s->q[r][d] = to_float(row[d]) * a->scale;
         }
+        attend_tile(s, &of, &next, head_dim, width, num_rows, group, item[3], a->window, a->scale);
+        for (i64 r = 0; r < num_rows; r++) {
+            i64 place = (item[1] + r / group) * a->num_heads + first_head + r % group;
+            for (i64 d = 0; d < head_dim; d++)
+                out[place * head_dim + d] = to_cell(s->sums[r][d] / s->total[r]);
+            if (lse) lse[place] = s->largest[r] + logf(s->total[r]);
+        }
+    }
+    meet(t);
 }

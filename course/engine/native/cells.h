@@ -35,6 +35,7 @@ typedef float quarter_vec __attribute__((vector_size(16)));
 
 enum {
     LANES = 16,
+    LINE = 64 / sizeof(cell),  // of memory
     SMALL = 1 << 15,  // fewer numbers than this are not worth waking a second thread
 };
 

@@ -4,8 +4,8 @@
 // them is higher than the price of the arithmetic. Here each is one call, or, with `forward`, all
 // layers are. Nothing here says anything about errors: Python has checked the shapes.
 //
-// A function whose name ends in _shared is called by every thread of a parallel region: the threads
-// divide its work and leave it together.
+// A function whose name ends in _shared is called by every thread of a team: they divide its work and
+// leave it together.
 
 #include "attention.h"
 #include "cells.h"
@@ -64,16 +64,31 @@ i64 write(const cell *k, i64 k_stride, const cell *v, i64 v_stride, const i64 *s
 // The attention of one layer: see attend_shared.
 void attend(const attention *a, const cell *q, i64 q_stride, const cell *keys, const cell *values,
             cell *out, float *lse) {
+    team t = {0};
 #pragma omp parallel if (a->work * a->num_heads * a->head_dim > SMALL)
-    attend_shared(a, q, q_stride, keys, values, out, lse);
+    {
+        join(&t);
+        attend_shared(&t, a, q, q_stride, keys, values, out, lse);
+    }
 }
 
 // out = x * weight + bias + plus: see multiply_shared. Or, with floats instead of out, the same
-// numbers as float32.
+// numbers as float32; and then, unless they are NULL, each row's largest and its first place, too.
 void linear(const cell *x, i64 stride, i64 rows, i64 depth, const cell *weight, const cell *bias,
-            const cell *plus, cell *out, float *floats, i64 cols) {
+            const cell *plus, cell *out, float *floats, i64 cols, float *most, i64 *places) {
+    team t = {0};
+    largest_yet found = {most, (uint64_t *)places};
+    for (i64 i = 0; most && i < rows; i++) most[i] = -INFINITY, places[i] = 0;
 #pragma omp parallel if (rows * depth * cols > SMALL)
-    multiply_shared(x, stride, rows, depth, weight, bias, plus, out, floats, cols);
+    {
+        join(&t);
+        multiply_shared(&t, x, stride, rows, depth, weight, bias, plus, out, floats, cols,
+                        most ? &found : NULL, weight);
+    }
+    for (i64 i = 0; most && i < rows; i++) {
+        places[i] = UINT32_MAX - (uint32_t)found.place[i];
+        most[i] = floats[i * cols + places[i]];
+    }
 }
 
 typedef struct {
@@ -98,35 +113,39 @@ void forward(const model *m, const attention *a, cell *hidden, i64 rows, const f
     i64 head_dim = a->head_dim, kv_width = a->num_kv_heads * head_dim;
     i64 q_width = a->num_heads * head_dim, qkv_width = q_width + 2 * kv_width;
     i64 num_turned = a->num_heads + a->num_kv_heads, size = m->hidden_size;
+    team t = {0};
 #pragma omp parallel if (rows * size * m->intermediate_size > SMALL)
     {
-        for (const layer *l = m->layers; l < m->layers + m->num_layers; l++) {
+        join(&t);
+        const layer *end = m->layers + m->num_layers;
+        for (const layer *l = m->layers; l < end; l++) {
             cell *keys = m->keys + (l - m->layers) * m->layer_stride;
             cell *values = m->values + (l - m->layers) * m->layer_stride;
-#pragma omp for
-            for (i64 i = 0; i < rows; i++)
+            for (i64 i = take(&t); i < rows; i = take(&t))
                 norm_row(hidden + i * size, l->attention_norm, normed + i * size, size, m->eps);
-            multiply_shared(normed, size, rows, size, l->qkv, l->qkv_bias, NULL, qkv, NULL,
-                            qkv_width);
-#pragma omp for
-            for (i64 i = 0; i < rows; i++) {
+            meet(&t);
+            multiply_shared(&t, normed, size, rows, size, l->qkv, l->qkv_bias, NULL, qkv, NULL,
+                            qkv_width, NULL, l->o);
+            for (i64 i = take(&t); i < rows; i = take(&t)) {
                 cell *row = qkv + i * qkv_width, *k = row + q_width;
                 i64 at = i * (head_dim / 2);
                 turn_row(row, cos + at, sin + at, num_turned, head_dim);
                 memcpy(keys + slots[i] * kv_width, k, kv_width * sizeof(cell));
                 memcpy(values + slots[i] * kv_width, k + kv_width, kv_width * sizeof(cell));
             }
-            attend_shared(a, qkv, qkv_width, keys, values, out, NULL);
-            multiply_shared(out, q_width, rows, q_width, l->o, NULL, hidden, hidden, NULL, size);
-#pragma omp for
-            for (i64 i = 0; i < rows; i++)
+            meet(&t);
+            attend_shared(&t, a, qkv, qkv_width, keys, values, out, NULL);
+            multiply_shared(&t, out, q_width, rows, q_width, l->o, NULL, hidden, hidden, NULL, size,
+                            NULL, l->gate_up);
+            for (i64 i = take(&t); i < rows; i = take(&t))
                 norm_row(hidden + i * size, l->mlp_norm, normed + i * size, size, m->eps);
-            multiply_silu_shared(normed, rows, size, l->gate_up, inner, m->intermediate_size);
-            multiply_shared(inner, m->intermediate_size, rows, m->intermediate_size, l->down, NULL,
-                            hidden, hidden, NULL, size);
+            meet(&t);
+            multiply_silu_shared(&t, normed, rows, size, l->gate_up, inner, m->intermediate_size,
+                                 l->down);
+            multiply_shared(&t, inner, m->intermediate_size, rows, m->intermediate_size, l->down,
+                            NULL, hidden, hidden, NULL, size, NULL, l + 1 < end ? l[1].qkv : l->down);
         }
-#pragma omp for
-        for (i64 i = 0; i < rows; i++)
+        for (i64 i = take(&t); i < rows; i = take(&t))
             norm_row(hidden + i * size, m->final_norm, normed + i * size, size, m->eps);
     }
 }

@@ -35,7 +35,7 @@ SIGNATURES = {
     "attend": "ppipppp",
     "largest": "piipp",
     "places": "piipp",
-    "linear": "piiipppppi",
+    "linear": "piiipppppipp",
     "forward": "pppippppppp",
 }
 

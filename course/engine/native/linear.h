@@ -7,6 +7,7 @@
 
 #pragma once
 #include "operations.h"
+#include "team.h"
 #if defined(BF16) && defined(__AVX512BF16__)
 #include <immintrin.h>
 #endif
@@ -53,16 +54,26 @@ static inline wide add_product(wide sum, const cell *x, weights w) {
 
 // to[rows][VECTORS * WIDTH] = x[rows][depth] * as many columns of a panel. `rows` is a constant
 // wherever this is put in, so that the sums stay in registers.
+//
+// Meanwhile memory is asked for what is needed soon. Many rows take their time with a panel: each tile
+// asks for `step` bytes of the next panel, from `soon` on, for each pair. A few rows do nothing but
+// wait for memory, and with a step of 0 ask for this panel's next run, or the next panel's first.
 static inline __attribute__((always_inline)) void tile(const cell *x, i64 stride, const cell *weight,
                                                        i64 depth, float (*to)[PANEL],
+                                                       const char *soon, i64 step,
                                                        const int rows) {
     for (i64 start = 0; start < depth; start += RUN) {
+        const char *run = start + RUN < depth ? (const char *)(weight + RUN * PANEL) : soon;
         wide s[ROWS][VECTORS];
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++)
             for (int v = 0; v < VECTORS; v++) s[r][v] = (wide){0};
         i64 end = depth < start + RUN ? depth : start + RUN;
         for (i64 k = start; k < end; k += PAIR, weight += PAIR * PANEL) {
+            if (step)
+                __builtin_prefetch(soon, 0, 2), soon += step;
+            else
+                for (i64 i = 0; i < PAIR * PANEL; i += LINE, run += 64) __builtin_prefetch(run, 0, 2);
             weights w[VECTORS];
             for (int v = 0; v < VECTORS; v++)  // one by one: as a whole it would go through memory
                 memcpy(&w[v], weight + v * PAIR * WIDTH, sizeof w[v]);
@@ -82,16 +93,20 @@ static inline __attribute__((always_inline)) void tile(const cell *x, i64 stride
     }
 }
 
-// to[num_rows][32] = x[num_rows][depth] * one panel.
+// to[num_rows][32] = x[num_rows][depth] * one panel. `next` is the panel that this thread will
+// probably do next.
 static void multiply_panel(const cell *x, i64 stride, i64 num_rows, const cell *weight, i64 depth,
-                           float (*to)[PANEL]) {
+                           const cell *next, float (*to)[PANEL]) {
+    i64 num_tiles = num_rows / ROWS, bytes = PAIR * PANEL * sizeof(cell);
+    i64 step = num_tiles > 1 ? bytes / num_tiles : 0;
+    const char *soon = (const char *)next;
     for (; num_rows > 0; num_rows -= ROWS, x += ROWS * stride, to += ROWS)
         for (int v = 0; v < PANEL; v += VECTORS * WIDTH) {
             const cell *w = weight + v * PAIR;
             float(*at)[PANEL] = (float(*)[PANEL])(to[0] + v);
             switch (num_rows) {
 #define CASE(n) \
-    case n: tile(x, stride, w, depth, at, n < ROWS ? n : ROWS); break
+    case n: tile(x, stride, w, depth, at, soon, 0, n < ROWS ? n : ROWS); break
                 CASE(1);
                 CASE(2);
                 CASE(3);
@@ -99,54 +114,121 @@ static void multiply_panel(const cell *x, i64 stride, i64 num_rows, const cell *
                 CASE(5);
                 CASE(6);
                 CASE(7);
-                default: tile(x, stride, w, depth, at, ROWS);
+                default:
+                    tile(x, stride, w, depth, at, soon, step, ROWS);
+                    soon += step * (depth / PAIR) / (PANEL / (VECTORS * WIDTH));
             }
         }
 }
 
-// out = x * weight + bias + plus, divided among the threads of a parallel region; bias and plus may
-// be NULL, and plus may be out itself. x: rows of `depth` cells, `stride` apart. With `floats`, what
-// would go to out goes there, rounded as it would be.
-static inline void multiply_shared(const cell *x, i64 stride, i64 rows, i64 depth,
-                                   const cell *weight, const cell *bias, const cell *plus,
-                                   cell *out, float *floats, i64 cols) {
-#pragma omp for collapse(2) schedule(dynamic)
-    for (i64 first = 0; first < rows; first += MOST_BLOCK)
-        for (i64 col = 0; col < cols; col += PANEL) {
-            i64 num_rows = rows - first < MOST_BLOCK ? rows - first : MOST_BLOCK;
-            i64 width = cols - col < PANEL ? cols - col : PANEL;
-            float s[MOST_BLOCK][PANEL];
-            multiply_panel(x + first * stride, stride, num_rows, weight + col * depth, depth, s);
-            for (i64 r = 0; r < num_rows; r++) {
-                i64 at = (first + r) * cols + col;
-                if (bias)
-                    for (i64 c = 0; c < width; c++) s[r][c] += to_float(bias[col + c]);
-                if (plus)
-                    for (i64 c = 0; c < width; c++) s[r][c] += to_float(plus[at + c]);
-                if (floats)
-                    for (i64 c = 0; c < width; c++) floats[at + c] = to_float(to_cell(s[r][c]));
-                else
-                    for (i64 c = 0; c < width; c++) out[at + c] = to_cell(s[r][c]);
-            }
+// The largest number of each row so far. place: as one number that threads can raise, with the
+// number's rank in the upper half, NaN above all, and UINT32_MAX - place in the lower. most: the number
+// itself, or a smaller one, if two threads have just raised it.
+typedef struct {
+    float *most;
+    uint64_t *place;
+} largest_yet;
+
+static void raise_largest(largest_yet *found, i64 row, const float *x, i64 at, i64 width) {
+    float most;
+    i64 place = at + largest_of_row(x, width, &most);
+    float no_sign = most + 0.0f;  // -0 is as large as 0
+    uint32_t bits, rank = UINT32_MAX;
+    memcpy(&bits, &no_sign, sizeof bits);
+    if (most == most) rank = bits >> 31 ? ~bits : bits | 0x80000000u;
+    uint64_t mine = (uint64_t)rank << 32 | (UINT32_MAX - place);
+    uint64_t now = __atomic_load_n(found->place + row, __ATOMIC_RELAXED);
+    while (mine > now)
+        if (__atomic_compare_exchange_n(found->place + row, &now, mine, 1, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED)) {
+            __atomic_store(found->most + row, &most, __ATOMIC_RELAXED);
+            break;
         }
+}
+
+// Look at `width` more numbers of a row, from the place `at` on, in any order. Nearly always all are
+// smaller than what was seen before.
+static inline __attribute__((always_inline)) void look_for_largest(largest_yet *found, i64 row,
+                                                                   const float *x, i64 at,
+                                                                   const i64 width) {
+    float most;
+    int may_be = 0;
+    __atomic_load(found->most + row, &most, __ATOMIC_RELAXED);
+#pragma omp simd reduction(| : may_be)
+    for (i64 i = 0; i < width; i++) may_be |= !(x[i] < most);  // NaN, too
+    if (may_be) raise_largest(found, row, x, at, width);
+}
+
+// One row of a panel's sums to where it belongs: see multiply_shared.
+static inline __attribute__((always_inline)) void put_row(float *sums, const cell *bias,
+                                                          const cell *plus, cell *out,
+                                                          float *floats, const i64 width) {
+    if (bias)
+        for (i64 c = 0; c < width; c++) sums[c] += to_float(bias[c]);
+    if (plus)
+        for (i64 c = 0; c < width; c++) sums[c] += to_float(plus[c]);
+    if (floats)
+        for (i64 c = 0; c < width; c++) floats[c] = to_float(to_cell(sums[c]));
+    else
+        for (i64 c = 0; c < width; c++) out[c] = to_cell(sums[c]);
+}
+
+// out = x * weight + bias + plus, divided among the team; bias and plus may be NULL, and plus may be
+// out itself. x: rows of `depth` cells, `stride` apart. With `floats`, what would go to out goes
+// there, rounded as it would be, and the largest of each row to `found`, unless it is NULL.
+// following: the weight that is multiplied by next.
+static inline void multiply_shared(team *t, const cell *x, i64 stride, i64 rows, i64 depth,
+                                   const cell *weight, const cell *bias, const cell *plus,
+                                   cell *out, float *floats, i64 cols, largest_yet *found,
+                                   const cell *following) {
+    i64 num_panels = (cols + PANEL - 1) / PANEL, size = PANEL * depth;
+    i64 pieces = (rows + MOST_BLOCK - 1) / MOST_BLOCK * num_panels;
+    for (i64 piece = take(t); piece < pieces; piece = take(t)) {
+        i64 first = piece / num_panels * MOST_BLOCK, panel = piece % num_panels;
+        i64 num_rows = rows - first < MOST_BLOCK ? rows - first : MOST_BLOCK, col = panel * PANEL;
+        i64 width = cols - col < PANEL ? cols - col : PANEL, later = piece + t->num_threads;
+        const cell *next = later < pieces ? weight + later % num_panels * size
+                                          : following + (later - pieces) * size;
+        float s[MOST_BLOCK][PANEL];
+        multiply_panel(x + first * stride, stride, num_rows, weight + panel * size, depth, next, s);
+        for (i64 r = 0; r < num_rows; r++) {
+            i64 at = (first + r) * cols + col;
+#define PUT(width) \
+    put_row(s[r], bias ? bias + col : NULL, plus ? plus + at : NULL, out + at, \
+            floats ? floats + at : NULL, width); \
+    if (found) look_for_largest(found, first + r, floats + at, col, width)
+            if (width == PANEL) {  // a constant, for which the compiler needs no loops
+                PUT(PANEL);
+            } else {
+                PUT(width);
+            }
+#undef PUT
+        }
+    }
+    meet(t);
 }
 
 // out = silu(gate) * up, where gate and up are the two halves of x * weight: [2 * cols] columns,
 // both halves whole panels. Neither is ever written to memory.
-static inline void multiply_silu_shared(const cell *x, i64 rows, i64 depth, const cell *weight,
-                                        cell *out, i64 cols) {
-#pragma omp for collapse(2) schedule(dynamic)
-    for (i64 first = 0; first < rows; first += MOST_BLOCK)
-        for (i64 col = 0; col < cols; col += PANEL) {
-            i64 num_rows = rows - first < MOST_BLOCK ? rows - first : MOST_BLOCK;
-            float gate[MOST_BLOCK][PANEL], up[MOST_BLOCK][PANEL];
-            multiply_panel(x + first * depth, depth, num_rows, weight + col * depth, depth, gate);
-            multiply_panel(x + first * depth, depth, num_rows, weight + (cols + col) * depth, depth,
-                           up);
-            for (i64 r = 0; r < num_rows; r++) {
-                cell g[PANEL], u[PANEL];  // rounded as they would be on their way through memory
-                for (int c = 0; c < PANEL; c++) g[c] = to_cell(gate[r][c]), u[c] = to_cell(up[r][c]);
-                silu_mul_row(g, u, out + (first + r) * cols + col, PANEL);
-            }
+static inline void multiply_silu_shared(team *t, const cell *x, i64 rows, i64 depth,
+                                        const cell *weight, cell *out, i64 cols,
+                                        const cell *following) {
+    i64 num_panels = cols / PANEL, size = PANEL * depth;
+    i64 pieces = (rows + MOST_BLOCK - 1) / MOST_BLOCK * num_panels;
+    for (i64 piece = take(t); piece < pieces; piece = take(t)) {
+        i64 first = piece / num_panels * MOST_BLOCK, panel = piece % num_panels;
+        i64 num_rows = rows - first < MOST_BLOCK ? rows - first : MOST_BLOCK, col = panel * PANEL;
+        i64 later = piece + t->num_threads;
+        const cell *gates = weight + panel * size, *ups = gates + cols * depth;
+        const cell *next = later < pieces ? weight + later % num_panels * size : following;
+        float gate[MOST_BLOCK][PANEL], up[MOST_BLOCK][PANEL];
+        multiply_panel(x + first * depth, depth, num_rows, gates, depth, ups, gate);
+        multiply_panel(x + first * depth, depth, num_rows, ups, depth, next, up);
+        for (i64 r = 0; r < num_rows; r++) {
+            cell g[PANEL], u[PANEL];  // rounded as they would be on their way through memory
+            for (int c = 0; c < PANEL; c++) g[c] = to_cell(gate[r][c]), u[c] = to_cell(up[r][c]);
+            silu_mul_row(g, u, out + (first + r) * cols + col, PANEL);
         }
+    }
+    meet(t);
 }

@@ -11,6 +11,7 @@ Where there is no compiler, the plain layout stays, and PyTorch's product with i
 import torch
 import torch.nn.functional as F
 
+from course.engine.native.large_pages import in_large_pages
 from course.engine.native.library import load, native_problem
 
 PANEL = 32  # output features that lie side by side, as in linear.h
@@ -22,7 +23,7 @@ class Linear:
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
         self.bias = None if bias is None else bias.contiguous()
         self.out_features, self.in_features = weight.shape
-        self.weight = pack(weight) if can_pack(weight) else weight
+        self.weight = in_large_pages(pack(weight)) if can_pack(weight) else weight
 
     @property
     def packed(self) -> bool:
@@ -43,18 +44,26 @@ class Linear:
         self._multiply(x, plus, y, None)
         return y
 
-    def floats(self, x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """The same numbers as float32, without a pass of its own over the widest result.
-
-        out: float32 [num_tokens, out_features], contiguous, to write them to.
-        """
+    def floats(self, x: torch.Tensor) -> torch.Tensor:
+        """The same numbers as float32, without a pass of its own over the widest result."""
         if not self.packed:
             return self(x).float()
-        y = x.new_empty(len(x), self.out_features, dtype=torch.float32) if out is None else out
+        y = x.new_empty(len(x), self.out_features, dtype=torch.float32)
         self._multiply(x, None, None, y)
         return y
 
-    def _multiply(self, x: torch.Tensor, *results: torch.Tensor | None) -> None:
+    def floats_and_largest(self, x: torch.Tensor, out: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """``floats(x)``, written to out (float32, contiguous), and what ``out.max(dim=-1)`` gives.
+        Only for a packed weight.
+
+        To look for the largest of each row afterwards would be to read it all once more.
+        """
+        most = out.new_empty(len(x))
+        places = out.new_empty(len(x), dtype=torch.int64)
+        self._multiply(x, None, None, out, most, places)
+        return out, most, places
+
+    def _multiply(self, x, plus, out, floats, most=None, places=None) -> None:
         if x.dtype != self.weight.dtype or x.dim() != 2 or x.shape[1] != self.in_features:
             raise ValueError(
                 f"x is {x.dtype} {tuple(x.shape)}; this layer takes {self.weight.dtype} "
@@ -68,9 +77,14 @@ class Linear:
             len(x),
             self.in_features,
             self.weight.data_ptr(),
-            *(None if t is None else t.data_ptr() for t in (self.bias, *results)),
+            *map(_address, (self.bias, plus, out, floats)),
             self.out_features,
+            *map(_address, (most, places)),
         )
+
+
+def _address(tensor: torch.Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
 
 
 def pack(weight: torch.Tensor) -> torch.Tensor:

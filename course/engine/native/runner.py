@@ -14,7 +14,11 @@ from course.engine.model import LlamaModel
 from course.engine.native.attention import MOST_HEAD_DIM, MOST_ROWS, NativeAttention
 from course.engine.native.library import Layer, Model, load
 from course.engine.native.linear import Linear
-from course.engine.native.operations import NativeOperations
+from course.engine.native.operations import (
+    NativeOperations,
+    forget_largest,
+    remember_largest,
+)
 from course.engine.runner import Runner, StepInputs
 
 # The panels of gate and up are multiplied together, so each must be whole.
@@ -32,6 +36,15 @@ class NativeRunner(Runner):
     def __init__(self, model, cache: PagedKVCache, tables, backend: str):
         super().__init__(model, cache, tables, backend)
         self.model = _WholeModel(model, cache)
+
+    def run(self, step) -> dict[str, int]:
+        # Between the model and the sampler nobody touches the logits, as long as this lasts.
+        self.model.in_step = True
+        try:
+            return super().run(step)
+        finally:
+            self.model.in_step = False
+            forget_largest()
 
     def _plan(self, inputs: StepInputs):
         plan = _Later(super()._plan, inputs)
@@ -57,6 +70,7 @@ class _WholeModel:
     def __init__(self, model, cache: PagedKVCache):
         self.model, self.cache = model, cache
         self.coming: StepInputs | None = None
+        self.in_step = False
         self.addresses: list[tuple] | None = None  # those that `whole` holds
         self._logits: torch.Tensor | None = None  # kept: to fetch and give back so much costs more
 
@@ -70,13 +84,16 @@ class _WholeModel:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """As the model's; they stay as they are until the next call."""
-        if not _is_plain(self.model, "logits") or type(self.model.lm_head) is not Linear:
+        if not _is_plain(self.model, "logits") or not _is_packed(self.model.lm_head):
             return self.model.logits(hidden)
         head, rows = self.model.lm_head, len(hidden)
         kept = self._logits
         if kept is None or len(kept) < rows or kept.shape[1] != head.out_features:
             self._logits = kept = hidden.new_empty(rows, head.out_features, dtype=torch.float32)
-        return head.floats(hidden, kept[:rows])
+        logits, most, places = head.floats_and_largest(hidden, kept[:rows])
+        if self.in_step:
+            remember_largest(logits, most, places)
+        return logits
 
     def forward(self, token_ids, positions, attend) -> torch.Tensor:
         inputs, self.coming = self.coming, None
@@ -148,6 +165,10 @@ class _WholeModel:
         return AttentionBatch(tables, lens, starts, self.cache.block_size, window, named)
 
 
+def _is_packed(linear) -> bool:
+    return type(linear) is Linear and linear.packed
+
+
 def _addresses(layer) -> tuple[int | None, ...]:
     """In the order of `Layer`; none where something else stands in the place of a `Linear`."""
     qkv, o, gate_up, down = layer.qkv, layer.o, layer.gate_up, layer.down
@@ -193,7 +214,7 @@ def fits(model, cache: PagedKVCache) -> bool:
         return tensor.shape == shape and tensor.dtype == dtype and tensor.is_contiguous()
 
     def is_linear(linear, in_features: int, out_features: int) -> bool:
-        if type(linear) is not Linear or not linear.packed:
+        if not _is_packed(linear):
             return False
         weight, bias = linear.weight, linear.bias
         return (
