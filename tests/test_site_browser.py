@@ -192,6 +192,8 @@ def test_search_finds_words_and_their_beginnings(look):
     box.fill("coalescing")
     page.wait_for_selector("#found li")
     page.locator("#found a", has_text="coalescing").first.click()
+    page.wait_for_url(lambda address: "search.html" not in address)
+    page.wait_for_selector("h1")
     assert page.locator("h1").count() == 1
 
 

@@ -1,8 +1,7 @@
 // Attention over the block table where it stands: no gather, no padding, no copy.
 
 #pragma once
-#include "cells.h"
-#include "team.h"
+#include "linear.h"
 #if defined(BF16) && defined(__AVX512BF16__)
 #include <immintrin.h>
 #endif
@@ -10,7 +9,7 @@
 enum {
     TILE = 32,         // keys looked at together: two vectors
     GROUP = 4,         // query rows that one pass handles
-    FEW_ROWS = 2 * GROUP,
+    FEW_ROWS = 2 * GROUP,  // up to which a tile is looked at as it lies
     KEYS = 4,          // keys whose scores are summed up together
     MOST_ROWS = 64,    // query rows of one work item
     MOST_WIDTH = 256,  // largest head_dim
@@ -76,17 +75,18 @@ static inline vec sums_of(vec *v) {
 #endif
 }
 
-// What one work item reads and keeps. A row is one query head of one query token.
+// What one work item reads and keeps. A row is one query head of one query token. Its numbers lie
+// `width` behind the last row's: with MOST_WIDTH, all rows would share a few places of the cache.
 typedef struct {
-    cell query[MOST_ROWS][MOST_WIDTH];
-    float q[MOST_ROWS][MOST_WIDTH];     // the same as floats, times the scale, if rows are many
-    float sums[MOST_ROWS][MOST_WIDTH];  // of weight * value, not yet divided
+    cell query[MOST_ROWS * MOST_WIDTH];
+    float sums[MOST_ROWS * MOST_WIDTH];  // of weight * value, not yet divided
     float largest[MOST_ROWS], total[MOST_ROWS];
     float scores[MOST_ROWS][TILE];
     const cell *key[TILE], *value[TILE];            // where the keys and values of this tile lie
     const cell *next_key[TILE], *next_value[TILE];  // and those of the tile that comes after it
-    cell padded[2][TILE][MOST_WIDTH];     // copies of them, if a head is not whole vectors
-    float turned[MOST_WIDTH][TILE], v[TILE][MOST_WIDTH];
+    cell padded[2][TILE][MOST_WIDTH];   // copies of them, if a head is not whole vectors
+    uint32_t turned[MOST_WIDTH][TILE];  // the keys, as a panel of linear.h
+    float v[TILE * MOST_WIDTH];         // the values
 } scratch;
 
 // Each thread's own, and not on its stack: a third of a megabyte is more than some stacks hold.
@@ -125,7 +125,7 @@ static inline __attribute__((always_inline)) void few_scores(scratch *s, i64 r, 
 #pragma GCC unroll 4
                 for (int k = 0; k < KEYS; k++)
                     sums[n * KEYS + k] =
-                        add_dot(sums[n * KEYS + k], s->query[r + n] + i, s->key[j + k] + i);
+                        add_dot(sums[n * KEYS + k], s->query + (r + n) * width + i, s->key[j + k] + i);
         }
         vec all = sums_of(sums) * scale;
 #pragma GCC unroll 4
@@ -140,8 +140,8 @@ static inline __attribute__((always_inline)) void few_sums(scratch *s, i64 r, i6
         vec sums[GROUP][2];
 #pragma GCC unroll 4
         for (int n = 0; n < rows; n++) {
-            sums[n][0] = at(s->sums[r + n] + i);
-            sums[n][1] = at(s->sums[r + n] + i + LANES);
+            sums[n][0] = at(s->sums + (r + n) * width + i);
+            sums[n][1] = at(s->sums + (r + n) * width + i + LANES);
         }
         for (i64 j = 0; j < num_keys; j++) {
             vec v0 = cells_at(s->value[j] + i), v1 = cells_at(s->value[j] + i + LANES);
@@ -154,7 +154,7 @@ static inline __attribute__((always_inline)) void few_sums(scratch *s, i64 r, i6
             }
         }
 #pragma GCC unroll 4
-        for (int n = 0; n < rows; n++) memcpy(s->sums[r + n] + i, sums[n], sizeof sums[n]);
+        for (int n = 0; n < rows; n++) memcpy(s->sums + (r + n) * width + i, sums[n], sizeof sums[n]);
     }
 }
 
@@ -199,7 +199,7 @@ static inline void weigh(scratch *s, i64 r, i64 begin, i64 end, i64 width) {
     }
     if (largest > s->largest[r]) {  // rescale what was summed under the old maximum
         float factor = s->largest[r] == -INFINITY ? 0.0f : exp_of(s->largest[r] - largest);
-        for (i64 d = 0; d < width; d++) s->sums[r][d] *= factor;
+        for (i64 d = 0; d < width; d++) s->sums[r * width + d] *= factor;
         s->total[r] *= factor;
         s->largest[r] = largest;
     }
@@ -234,11 +234,11 @@ static i64 find(scratch *s, const seen *of, i64 start) {
 static void attend_tile(scratch *s, const seen *of, const seen *next, i64 head_dim, i64 width,
                         i64 num_rows, i64 group, i64 first_position, i64 window, float scale) {
     i64 rows = (num_rows + GROUP - 1) / GROUP * GROUP;
-    int many = rows > FEW_ROWS;  // then copying the tile as floats, the keys turned round, pays
+    int many = rows > FEW_ROWS;  // then it pays to turn the keys round and to make the values floats
+    memset(s->sums, 0, rows * width * sizeof(float));
     for (i64 r = 0; r < rows; r++) {
         s->largest[r] = -INFINITY;
         s->total[r] = 0;
-        memset(s->sums[r], 0, width * sizeof(float));
     }
     for (i64 start = of->first, num_keys = find(s, of, start), later; start <= of->last;
          start += TILE, num_keys = later) {
@@ -261,17 +261,20 @@ static void attend_tile(scratch *s, const seen *of, const seen *next, i64 head_d
                     __builtin_prefetch(s->next_key[j] + d, 0, 2);
                     __builtin_prefetch(s->next_value[j] + d, 0, 2);
                 }
-                for (i64 d = 0; d < head_dim; d++) s->turned[d][j] = to_float(s->key[j][d]);
+                for (i64 word = 0; word < width / PAIR; word++)
+                    memcpy(s->turned[word] + j, s->key[j] + word * PAIR, sizeof(uint32_t));
                 for (i64 d = 0; d < width; d += LANES) {
                     vec v = cells_at(s->value[j] + d);
-                    memcpy(s->v[j] + d, &v, sizeof v);
+                    memcpy(s->v + j * width + d, &v, sizeof v);
                 }
             }
-        for (i64 r = 0; r < rows; r += GROUP)
-            if (many) {
-                memset(s->scores[r], 0, sizeof s->scores[r] * GROUP);
-                product(s->q[r], MOST_WIDTH, s->turned[0], TILE, head_dim, s->scores[r], TILE);
-            } else
+        if (many) {
+            const cell *panel = (const cell *)s->turned;
+            multiply_panel(s->query, width, num_rows, panel, width, panel, s->scores);
+            for (i64 r = 0; r < num_rows; r++)
+                for (i64 j = 0; j < TILE; j++) s->scores[r][j] *= scale;
+        } else
+            for (i64 r = 0; r < rows; r += GROUP)
                 score_few(s, r, num_rows - r, num_keys, scale, width);
         for (i64 r = 0; r < num_rows; r++) {
             i64 position = first_position + r / group;
@@ -282,8 +285,8 @@ static void attend_tile(scratch *s, const seen *of, const seen *next, i64 head_d
         for (i64 r = 0; r < rows; r += GROUP)
             if (many)
                 for (i64 d = 0; d < width; d += TILE)
-                    product(s->scores[r], TILE, s->v[0] + d, MOST_WIDTH, num_keys, s->sums[r] + d,
-                            MOST_WIDTH);
+                    product(s->scores[r], TILE, s->v + d, width, num_keys, s->sums + r * width + d,
+                            width);
             else
                 sum_few(s, r, num_rows - r, num_keys, width);
     }
@@ -336,14 +339,13 @@ static inline void attend_shared(team *t, const attention *a, const cell *q, i64
         for (i64 r = 0; r < num_rows; r++) {
             const cell *row = q + (item[1] + r / group) * q_stride;
             row += (first_head + r % group) * head_dim;
-            memcpy(s->query[r], row, head_dim * sizeof(cell));
-            for (i64 d = 0; d < head_dim; d++) s->q[r][d] = to_float(row[d]) * a->scale;
+            memcpy(s->query + r * width, row, head_dim * sizeof(cell));
         }
         attend_tile(s, &of, &next, head_dim, width, num_rows, group, item[3], a->window, a->scale);
         for (i64 r = 0; r < num_rows; r++) {
             i64 place = (item[1] + r / group) * a->num_heads + first_head + r % group;
             for (i64 d = 0; d < head_dim; d++)
-                out[place * head_dim + d] = to_cell(s->sums[r][d] / s->total[r]);
+                out[place * head_dim + d] = to_cell(s->sums[r * width + d] / s->total[r]);
             if (lse) lse[place] = s->largest[r] + logf(s->total[r]);
         }
     }
