@@ -504,6 +504,47 @@ def test_an_engine_can_be_copied(make):
 
 
 @needs_native
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: needs Linux's mprotect")
+@DTYPES
+@pytest.mark.parametrize("head_dim", [8, 40, 64, 100])
+def test_nothing_behind_the_cache_is_read(dtype, head_dim):
+    """The cache ends where memory does: one cell further and this process of its own dies."""
+    script = textwrap.dedent(f"""
+        import ctypes, mmap
+        import torch
+        from course.engine.attention_plan import AttentionPlan
+        libc, page = ctypes.CDLL(None), mmap.PAGESIZE
+        dtype, head_dim, size = {dtype}, {head_dim}, {dtype}.itemsize
+
+        def at_the_end(*shape):
+            count = torch.Size(shape).numel()
+            pages = -(-count * size // page)
+            memory = mmap.mmap(-1, (pages + 1) * page)
+            whole = torch.frombuffer(memory, dtype=torch.uint8)
+            end = whole.data_ptr() + pages * page
+            assert libc.mprotect(ctypes.c_void_p(end), ctypes.c_size_t(page), 0) == 0
+            begin = pages * page - count * size
+            return whole[begin : begin + count * size].view(dtype).view(shape), memory
+
+        for length, queries in ((1, 1), (2, 1), (5, 1), (33, 1), (35, 2), (38, 38), (70, 20)):
+            blocks = -(-length // 8)
+            (keys, one), (values, two) = (at_the_end(blocks, 8, 1, head_dim) for _ in "kv")
+            keys[:], values[:] = 0.5, torch.randn(values.shape)
+            table = torch.arange(blocks).flip(0)[None] if length % 8 else torch.arange(blocks)[None]
+            table = torch.roll(torch.arange(blocks), 1 - blocks)[None] if queries > 1 else table
+            plan = AttentionPlan(
+                table.int(), torch.tensor([length]), torch.tensor([0, queries]),
+                block_size=8, backend="native",
+            )
+            q = torch.randn(queries, 3, head_dim).to(dtype)
+            assert plan.attend(q, keys, values).isfinite().all()
+        print("alive")
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "alive\n", f"{done.returncode}: {done.stderr[-600:]}"
+
+
+@needs_native
 def test_a_thread_with_a_small_stack():
     """What attention keeps for itself is larger than this stack. In a process, for it would die."""
     script = textwrap.dedent("""

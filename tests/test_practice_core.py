@@ -894,6 +894,39 @@ def test_a_loop_of_short_limits_does_not_put_off_the_long_one(in_main):
         assert worked[0] < 2
 
 
+def endless():
+    while True:
+        pass
+
+
+def test_a_limit_leaves_those_in_peace_who_tidy_up_after_it():
+    tidied = []
+
+    def work(tidy):
+        with guard.time_limit(0.1):
+            try:
+                endless()
+            finally:
+                tidy()
+
+    def tidy_up():
+        with guard.time_limit(5.0):
+            end = time.monotonic() + 0.3
+            while time.monotonic() < end:
+                pass
+            tidied.append(True)
+
+    def never_done():
+        with guard.time_limit(0.2):
+            endless()
+
+    with pytest.raises(guard.TooLong):
+        work(tidy_up)
+    assert tidied == [True]
+    with pytest.raises(guard.TooLong):  # they have not for ever, either
+        work(never_done)
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals are of Unix systems")
 def test_somebody_else_s_timer_rings_among_short_limits():
     """As the one that ends a test which takes too long does; a hundred times, since it could get

@@ -117,7 +117,7 @@ class _Limit:
     """One limit that is in force in the main thread."""
 
     def __init__(self, seconds: float) -> None:
-        self.seconds, self.rings, self.tracer = seconds, 0, sys.gettrace()
+        self.seconds, self.rings, self.rang, self.tracer = seconds, 0, 0.0, sys.gettrace()
         self.began, self.clock, self.tells = time.monotonic(), Clock(), _queued() is not None
 
     @property
@@ -177,10 +177,13 @@ def _set_timer() -> None:
 
 
 def _ring(signum: int, frame: FrameType | None) -> None:
-    limit = next((limit for limit in _limits if limit.is_over()), None)
+    # A limit that was set after another one rang is for tidying up: in peace, but not for ever.
+    newest = _limits[-1].began if _limits else 0.0
+    may_ring = (limit for limit in _limits if not limit.rings or limit.rang >= newest)
+    limit = next((limit for limit in may_ring if limit.is_over()), None)
     if limit is None:
         return
-    limit.rings += 1
+    limit.rings, limit.rang = limit.rings + 1, time.monotonic()
     if limit.rings <= PATIENCE:
         raise TooLong
     # It is caught each time. Between two lines there are places outside of any `try`.

@@ -250,11 +250,13 @@ static void attend_tile(scratch *s, const seen *of, const seen *next, i64 head_d
                 __builtin_prefetch(s->next_key[j] + d, 0, 2);
                 __builtin_prefetch(s->next_value[j] + d, 0, 2);
             }
-        if (width != head_dim)
+        if (width != head_dim) {
             for (i64 j = 0; j < num_keys; j++) {
                 s->key[j] = memcpy(s->padded[0][j], s->key[j], head_dim * sizeof(cell));
                 s->value[j] = memcpy(s->padded[1][j], s->value[j], head_dim * sizeof(cell));
             }
+            for (i64 j = num_keys; j % KEYS; j++) s->key[j] = s->key[num_keys - 1];
+        }
         if (many)
             for (i64 j = 0; j < num_keys; j++) {
                 for (i64 d = 0; d < head_dim; d += LINE) {
