@@ -145,6 +145,7 @@ def _by_signal(seconds: float) -> Iterator[None]:
     limit, before, others = _Limit(seconds), None, (0.0, 0.0)
     try:
         if not _limits:
+            _let_others_ring()
             others = signal.setitimer(signal.ITIMER_REAL, 0)
             before = signal.signal(signal.SIGALRM, _ring)
         _limits.append(limit)
@@ -169,6 +170,16 @@ def _by_signal(seconds: float) -> Iterator[None]:
         elif others[0]:  # somebody else's timer was running: give it what it had left
             passed = time.monotonic() - limit.began
             signal.setitimer(signal.ITIMER_REAL, max(others[0] - passed, AT_ONCE), others[1])
+
+
+def _let_others_ring() -> None:
+    """A timer in its last microsecond is said to be none, and would be lost: wait for it."""
+    while (left := signal.getitimer(signal.ITIMER_REAL)[0]) < 1e-4:
+        end = time.perf_counter() + 5e-6
+        while time.perf_counter() < end:
+            pass
+        if not left:
+            return
 
 
 def _set_timer() -> None:
@@ -213,14 +224,17 @@ def _by_thread(seconds: float) -> Iterator[None]:
             )
 
     watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
     try:
+        # In here, since the end of a longer limit may come while this one begins: a watcher that
+        # nobody stops would go on throwing, into whichever thread is called so later.
+        watcher.start()
         yield
     finally:
         while True:
             try:
                 done.set()
-                watcher.join()
+                if watcher.is_alive():  # one that is still being started finds it done
+                    watcher.join()
                 # One that was sent last arrives in this loop. To take it back instead (with None)
                 # leaves Python 3.11 looking for it for ever: the next tracer or debugger hangs.
                 for _ in range(1_000):
