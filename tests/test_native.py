@@ -18,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -360,6 +361,108 @@ def test_a_decoded_token_does_not_depend_on_its_company(dtype):
         alone, _ = logits_of(engine(dtype), [prompt], params)
         for step, (a, b) in enumerate(zip(together, alone, strict=True)):
             assert torch.equal(a[number], b[0]), (number, step)
+
+
+def attended(lens, tables, counts, q, keys, values, backend="native", **more):
+    """Attention of sequences that have such lengths, tables and numbers of query tokens."""
+    starts = torch.tensor([0, *counts]).cumsum(0)
+    plan = AttentionPlan(tables, lens, starts, block_size=keys.shape[1], backend=backend, **more)
+    return plan.attend(q, keys, values, return_lse=True)
+
+
+@needs_native
+@DTYPES
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_a_shared_prefix_is_read_once_and_changes_no_bit(dtype, data):
+    """Tokens whose tables begin alike go through the prefix together: each row's result is the one
+    it has alone. Beside them others, prompts too; blocks anywhere, NaN in what nobody sees."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    group, num_kv_heads = data.draw(
+        st.sampled_from([(1, 2), (2, 1), (3, 3), (5, 1), (8, 2), (64, 1)])
+    )
+    block_size = data.draw(st.sampled_from([1, 5, 16, 40]))
+    head_dim = data.draw(st.sampled_from([16, 40, 64, 128]))
+    prefix = data.draw(st.integers(0, 150))
+    family = data.draw(st.integers(1, 45))
+    lens = [prefix + int(n) for n in rng.integers(1, 50, family)] + [
+        int(n) for n in rng.integers(1, 90, 3)
+    ]
+    counts = [1] * family + [1, int(rng.integers(1, lens[-2] + 1)), 1]
+    need = [-(-n // block_size) for n in lens]
+    ids = rng.permutation(sum(need)).tolist()
+    tables = [[ids.pop() for _ in range(n)] for n in need]
+    for table in tables[1:family]:
+        whole = prefix // block_size
+        table[:whole] = tables[0][:whole]
+    order = rng.permutation(len(lens)).tolist()
+    lens, tables, counts = ([x[i] for i in order] for x in (lens, tables, counts))
+    shape = sum(need), block_size, num_kv_heads, head_dim
+    keys, values = (
+        torch.full(shape, torch.nan, dtype=dtype),
+        torch.full(shape, torch.nan, dtype=dtype),
+    )
+    for length, table in zip(lens, tables, strict=True):
+        for block, first in zip(table, range(0, length, block_size), strict=True):
+            used = min(block_size, length - first)
+            for cache in keys, values:
+                seed = int(rng.integers(2**31))
+                new = draw(used, num_kv_heads, head_dim, dtype=dtype, seed=seed)
+                cache[block, :used] = torch.where(
+                    cache[block, :used].isnan(), new, cache[block, :used]
+                )
+    q = draw(sum(counts), group * num_kv_heads, head_dim, dtype=dtype, seed=family)
+    out, lse = attended(lens, tables, counts, q, keys, values)
+    alone = [
+        attended([n], [table], [count], rows, keys, values)
+        for n, table, count, rows in zip(lens, tables, counts, q.split(counts), strict=True)
+    ]
+    assert torch.equal(out, torch.cat([each for each, _ in alone]))
+    assert torch.equal(lse, torch.cat([each for _, each in alone]))
+    expected, their_lse = attended(lens, tables, counts, q, keys, values, "reference")
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(out, expected, rtol=8 * eps, atol=16 * eps)
+    torch.testing.assert_close(lse, their_lse, rtol=1e-5, atol=1e-5)
+
+
+def items_of(tables, lens, group=3, **more):
+    plan = AttentionPlan(tables, lens, block_size=16, backend="native", **more)
+    made = attention.NativeAttention(plan.batch, torch.device("cpu"))
+    parts, _ = made._parts(attention.MOST_ROWS // group)
+    parts, items = made._items(parts, group)
+    return [(parts[a : a + n, 0].tolist(), shared) for a, n, shared in items.tolist()]
+
+
+@needs_native
+def test_who_reads_a_prefix_together():
+    shared = [7, 3, 9, 5]  # 64 tokens, which is two tiles
+    tables = [[*shared, 20 + i] for i in range(4)] + [[8, 6]] + [[7, 3, 40 + i] for i in range(2)]
+    lens = [65, 70, 66, 80, 32, 33, 34]
+    assert sorted(items_of(tables[:5], lens[:5])) == [([0, 1, 2, 3], 64), ([4], 0)]
+    # All that begin alike are one family, whose prefix is the shortest: 32 tokens, a tile.
+    assert sorted(items_of(tables, lens)) == [([0, 1, 2], 32), ([3, 5, 6], 32), ([4], 0)]
+    two = items_of(tables[:2], lens[:2])  # six rows: as quick alone
+    assert sorted(two) == [([0], 0), ([1], 0)]
+    window = items_of(tables[:4], lens[:4], sliding_window=20)
+    assert sorted(window) == [([i], 0) for i in range(4)]
+    many = items_of([[*shared, 20 + i] for i in range(64)], [65] * 64)
+    assert sorted(i for members, _ in many for i in members) == list(range(64))
+    assert max(len(members) for members, _ in many) * 3 <= attention.MOST_ROWS
+    assert {shared for _, shared in many} == {64}
+
+
+@needs_native
+@DTYPES
+def test_a_row_of_a_chunk_is_the_same_as_decoded(dtype):
+    """Prefill and decode go through the same tiles in the same order."""
+    keys, values = (draw(9, 16, 3, 64, dtype=dtype, seed=n) for n in (1, 2))
+    q = draw(130, 9, 64, dtype=dtype, seed=3)
+    table = [4, 0, 8, 2, 6, 1, 7, 3, 5]
+    whole, _ = attended([130], [table], [130], q, keys, values)
+    for position in (0, 1, 30, 31, 32, 63, 64, 100, 129):
+        row = q[position : position + 1]
+        one, _ = attended([position + 1], [table], [1], row, keys, values)
+        assert torch.equal(one[0], whole[position]), position
 
 
 @needs_native

@@ -5,6 +5,9 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#if defined(BF16) && defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
 
 #ifdef BF16
 typedef uint16_t cell;  // the upper half of a float
@@ -28,6 +31,7 @@ static inline cell to_cell(float x) { return x; }
 
 typedef int64_t i64;
 typedef float vec __attribute__((vector_size(64)));  // 16 floats; the compiler splits it if need be
+typedef int32_t int_vec __attribute__((vector_size(64)));
 typedef uint32_t bits_vec __attribute__((vector_size(64)));
 typedef uint16_t cell_vec __attribute__((vector_size(32)));
 typedef float half_vec __attribute__((vector_size(32)));
@@ -61,6 +65,27 @@ static inline float exp_of(float number) {
     return number != number ? number : number > 88.0f ? INFINITY : p;
 }
 
+// mask ? a : b, for each lane.
+static inline vec choose(int_vec mask, vec a, vec b) {
+    return (vec)((mask & (int_vec)a) | (~mask & (int_vec)b));
+}
+
+// The same for 16 numbers at once, of which none is above 88.
+static inline vec exp_of_all(vec number) {
+    vec x = choose(number < -87.0f, (vec){0} - 87.0f, number);
+    vec n = x * 1.44269504f + 12582912.0f;
+    int_vec power = (int_vec)n;
+    n -= 12582912.0f;
+    vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    vec p = r * 1.9875691e-4f + 1.3981999e-3f;
+    p = p * r + 8.3334519e-3f;
+    p = p * r + 4.1665796e-2f;
+    p = p * r + 1.6666665e-1f;
+    p = p * r + 5.0000001e-1f;
+    p = p * r * r + r + 1.0f;
+    return choose(number != number, number, (vec)((int_vec)p + (power << 23)));
+}
+
 static inline vec at(const float *x) {
     vec loaded;
     memcpy(&loaded, x, sizeof loaded);
@@ -74,5 +99,14 @@ static inline vec cells_at(const cell *x) {
     return (vec)(__builtin_convertvector(loaded, bits_vec) << 16);
 #else
     return at(x);
+#endif
+}
+
+static inline void put(cell *to, vec x) {
+#if defined(BF16) && defined(__AVX512BF16__)
+    __m256bh cells = _mm512_cvtneps_pbh((__m512)x);
+    memcpy(to, &cells, sizeof cells);
+#else
+    for (int i = 0; i < LANES; i++) to[i] = to_cell(x[i]);
 #endif
 }

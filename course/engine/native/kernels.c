@@ -105,11 +105,12 @@ typedef struct {
     float eps;
 } model;
 
-// All layers of one step: hidden [rows, hidden_size] goes in as embeddings and comes out normed.
-// qkv, out and inner are memory to work in, as wide as their names say. Each layer writes its keys
-// and values before it attends, since a token sees itself too.
-void forward(const model *m, const attention *a, cell *hidden, i64 rows, const float *cos,
-             const float *sin, const i64 *slots, cell *normed, cell *qkv, cell *out, cell *inner) {
+// All layers of one step: hidden [rows, hidden_size] goes in as embeddings and comes out normed. cos
+// and sin are those of all positions. qkv, out and inner are memory to work in, as wide as their names
+// say. Each layer writes its keys and values before it attends, since a token sees itself too.
+void forward(const model *m, const attention *a, cell *hidden, i64 rows, const i64 *positions,
+             const float *cos, const float *sin, const i64 *slots, cell *normed, cell *qkv, cell *out,
+             cell *inner) {
     i64 head_dim = a->head_dim, kv_width = a->num_kv_heads * head_dim;
     i64 q_width = a->num_heads * head_dim, qkv_width = q_width + 2 * kv_width;
     i64 num_turned = a->num_heads + a->num_kv_heads, size = m->hidden_size;
@@ -128,7 +129,7 @@ void forward(const model *m, const attention *a, cell *hidden, i64 rows, const f
                             qkv_width, NULL, l->o);
             for (i64 i = take(&t); i < rows; i = take(&t)) {
                 cell *row = qkv + i * qkv_width, *k = row + q_width;
-                i64 at = i * (head_dim / 2);
+                i64 at = positions[i] * (head_dim / 2);
                 turn_row(row, cos + at, sin + at, num_turned, head_dim);
                 memcpy(keys + slots[i] * kv_width, k, kv_width * sizeof(cell));
                 memcpy(values + slots[i] * kv_width, k + kv_width, kv_width * sizeof(cell));

@@ -36,7 +36,7 @@ SIGNATURES = {
     "largest": "piipp",
     "places": "piipp",
     "linear": "piiipppppipp",
-    "forward": "pppippppppp",
+    "forward": "pppipppppppp",
 }
 
 
@@ -46,6 +46,7 @@ class Attention(ctypes.Structure):
     _fields_ = [
         ("tables", ctypes.c_void_p),
         ("max_blocks", ctypes.c_int64),
+        ("parts", ctypes.c_void_p),
         ("items", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("num_items", "num_heads", "num_kv_heads")),
         *((name, ctypes.c_int64) for name in ("head_dim", "block_size", "window", "work")),

@@ -15,7 +15,7 @@
 enum {
     PANEL = 32,
     MOST_BLOCK = 96,  // rows that go through a panel while it is in the cache
-    RUN = 192,        // steps that are summed alone and then added: sums of sums round less
+    AHEAD = 192,      // steps, of those whose weights are asked for while others are multiplied
 };
 
 // A register of this processor, and the tile of sums that all its registers hold: ROWS rows of
@@ -30,11 +30,13 @@ enum { WIDTH = 4, ROWS = 4, VECTORS = 4 };
 typedef float wide __attribute__((vector_size(4 * WIDTH)));
 typedef uint32_t wide_bits __attribute__((vector_size(4 * WIDTH)));
 
+// RUN: steps that are summed alone and then added: sums of sums round less. With bfloat16 the cells
+// themselves are rounder by far.
 #ifdef BF16
-enum { PAIR = 2 };
+enum { PAIR = 2, RUN = 4 * AHEAD };
 typedef wide_bits weights;
 #else
-enum { PAIR = 1 };
+enum { PAIR = 1, RUN = AHEAD };
 typedef wide weights;
 #endif
 
@@ -57,36 +59,40 @@ static inline wide add_product(wide sum, const cell *x, weights w) {
 //
 // Meanwhile memory is asked for what is needed soon. Many rows take their time with a panel: each tile
 // asks for `step` bytes of the next panel, from `soon` on, for each pair. A few rows do nothing but
-// wait for memory, and with a step of 0 ask for this panel's next run, or the next panel's first.
+// wait for memory, and with a step of 0 ask for this panel's next steps, or the next panel's first.
 static inline __attribute__((always_inline)) void tile(const cell *x, i64 stride, const cell *weight,
-                                                       i64 depth, float (*to)[PANEL],
+                                                       i64 depth, float (*to)[PANEL], int add,
                                                        const char *soon, i64 step,
                                                        const int rows) {
     for (i64 start = 0; start < depth; start += RUN) {
-        const char *run = start + RUN < depth ? (const char *)(weight + RUN * PANEL) : soon;
         wide s[ROWS][VECTORS];
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++)
             for (int v = 0; v < VECTORS; v++) s[r][v] = (wide){0};
         i64 end = depth < start + RUN ? depth : start + RUN;
-        for (i64 k = start; k < end; k += PAIR, weight += PAIR * PANEL) {
-            if (step)
-                __builtin_prefetch(soon, 0, 2), soon += step;
-            else
-                for (i64 i = 0; i < PAIR * PANEL; i += LINE, run += 64) __builtin_prefetch(run, 0, 2);
-            weights w[VECTORS];
-            for (int v = 0; v < VECTORS; v++)  // one by one: as a whole it would go through memory
-                memcpy(&w[v], weight + v * PAIR * WIDTH, sizeof w[v]);
+        for (i64 k = start; k < end;) {
+            i64 stop = end < k + AHEAD ? end : k + AHEAD;
+            const char *ahead = k + AHEAD < depth ? (const char *)(weight + AHEAD * PANEL) : soon;
+            for (; k < stop; k += PAIR, weight += PAIR * PANEL) {
+                if (step)
+                    __builtin_prefetch(soon, 0, 2), soon += step;
+                else
+                    for (i64 i = 0; i < PAIR * PANEL; i += LINE, ahead += 64)
+                        __builtin_prefetch(ahead, 0, 2);
+                weights w[VECTORS];
+                for (int v = 0; v < VECTORS; v++)  // one by one: as a whole it would go through memory
+                    memcpy(&w[v], weight + v * PAIR * WIDTH, sizeof w[v]);
 #pragma GCC unroll 8
-            for (int r = 0; r < rows; r++)
-                for (int v = 0; v < VECTORS; v++)
-                    s[r][v] = add_product(s[r][v], x + r * stride + k, w[v]);
+                for (int r = 0; r < rows; r++)
+                    for (int v = 0; v < VECTORS; v++)
+                        s[r][v] = add_product(s[r][v], x + r * stride + k, w[v]);
+            }
         }
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++)
             for (int v = 0; v < VECTORS; v++) {
                 wide before = {0};
-                if (start) memcpy(&before, to[r] + v * WIDTH, sizeof before);
+                if (start || add) memcpy(&before, to[r] + v * WIDTH, sizeof before);
                 before += s[r][v];
                 memcpy(to[r] + v * WIDTH, &before, sizeof before);
             }
@@ -96,7 +102,7 @@ static inline __attribute__((always_inline)) void tile(const cell *x, i64 stride
 // to[num_rows][32] = x[num_rows][depth] * one panel. `next` is the panel that this thread will
 // probably do next.
 static void multiply_panel(const cell *x, i64 stride, i64 num_rows, const cell *weight, i64 depth,
-                           const cell *next, float (*to)[PANEL]) {
+                           const cell *next, float (*to)[PANEL], int add) {
     i64 num_tiles = num_rows / ROWS, bytes = PAIR * PANEL * sizeof(cell);
     i64 step = num_tiles > 1 ? bytes / num_tiles : 0;
     const char *soon = (const char *)next;
@@ -106,7 +112,7 @@ static void multiply_panel(const cell *x, i64 stride, i64 num_rows, const cell *
             float(*at)[PANEL] = (float(*)[PANEL])(to[0] + v);
             switch (num_rows) {
 #define CASE(n) \
-    case n: tile(x, stride, w, depth, at, soon, 0, n < ROWS ? n : ROWS); break
+    case n: tile(x, stride, w, depth, at, add, soon, 0, n < ROWS ? n : ROWS); break
                 CASE(1);
                 CASE(2);
                 CASE(3);
@@ -115,7 +121,7 @@ static void multiply_panel(const cell *x, i64 stride, i64 num_rows, const cell *
                 CASE(6);
                 CASE(7);
                 default:
-                    tile(x, stride, w, depth, at, soon, step, ROWS);
+                    tile(x, stride, w, depth, at, add, soon, step, ROWS);
                     soon += step * (depth / PAIR) / (PANEL / (VECTORS * WIDTH));
             }
         }
@@ -160,17 +166,31 @@ static inline __attribute__((always_inline)) void look_for_largest(largest_yet *
 }
 
 // One row of a panel's sums to where it belongs: see multiply_shared.
-static inline __attribute__((always_inline)) void put_row(float *sums, const cell *bias,
-                                                          const cell *plus, cell *out,
-                                                          float *floats, const i64 width) {
-    if (bias)
-        for (i64 c = 0; c < width; c++) sums[c] += to_float(bias[c]);
-    if (plus)
-        for (i64 c = 0; c < width; c++) sums[c] += to_float(plus[c]);
-    if (floats)
-        for (i64 c = 0; c < width; c++) floats[c] = to_float(to_cell(sums[c]));
-    else
-        for (i64 c = 0; c < width; c++) out[c] = to_cell(sums[c]);
+static inline void put_row(float *sums, const cell *bias, const cell *plus, cell *out, float *floats,
+                           i64 width) {
+    cell row[PANEL];
+    if (width < PANEL) {  // the rest of a panel is in no column
+        for (i64 c = 0; c < width; c++) {
+            if (bias) sums[c] += to_float(bias[c]);
+            if (plus) sums[c] += to_float(plus[c]);
+            row[c] = to_cell(sums[c]);
+        }
+        for (i64 c = 0; floats && c < width; c++) floats[c] = to_float(row[c]);
+        if (!floats) memcpy(out, row, width * sizeof(cell));
+        return;
+    }
+    for (int c = 0; c < PANEL; c += LANES) {
+        vec sum = at(sums + c);
+        if (bias) sum += cells_at(bias + c);
+        if (plus) sum += cells_at(plus + c);
+        put(row + c, sum);
+        if (floats) {
+            sum = cells_at(row + c);
+            memcpy(floats + c, &sum, sizeof sum);
+        } else {
+            memcpy(out + c, row + c, LANES * sizeof(cell));
+        }
+    }
 }
 
 // out = x * weight + bias + plus, divided among the team; bias and plus may be NULL, and plus may be
@@ -190,7 +210,7 @@ static inline void multiply_shared(team *t, const cell *x, i64 stride, i64 rows,
         const cell *next = later < pieces ? weight + later % num_panels * size
                                           : following + (later - pieces) * size;
         float s[MOST_BLOCK][PANEL];
-        multiply_panel(x + first * stride, stride, num_rows, weight + panel * size, depth, next, s);
+        multiply_panel(x + first * stride, stride, num_rows, weight + panel * size, depth, next, s, 0);
         for (i64 r = 0; r < num_rows; r++) {
             i64 at = (first + r) * cols + col;
 #define PUT(width) \
@@ -222,11 +242,12 @@ static inline void multiply_silu_shared(team *t, const cell *x, i64 rows, i64 de
         const cell *gates = weight + panel * size, *ups = gates + cols * depth;
         const cell *next = later < pieces ? weight + later % num_panels * size : following;
         float gate[MOST_BLOCK][PANEL], up[MOST_BLOCK][PANEL];
-        multiply_panel(x + first * depth, depth, num_rows, gates, depth, ups, gate);
-        multiply_panel(x + first * depth, depth, num_rows, ups, depth, next, up);
+        multiply_panel(x + first * depth, depth, num_rows, gates, depth, ups, gate, 0);
+        multiply_panel(x + first * depth, depth, num_rows, ups, depth, next, up, 0);
         for (i64 r = 0; r < num_rows; r++) {
             cell g[PANEL], u[PANEL];  // rounded as they would be on their way through memory
-            for (int c = 0; c < PANEL; c++) g[c] = to_cell(gate[r][c]), u[c] = to_cell(up[r][c]);
+            for (int c = 0; c < PANEL; c += LANES)
+                put(g + c, at(gate[r] + c)), put(u + c, at(up[r] + c));
             silu_mul_row(g, u, out + (first + r) * cols + col, PANEL);
         }
     }

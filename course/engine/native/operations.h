@@ -9,8 +9,10 @@ static inline void norm_row(const cell *from, const cell *weight, cell *to, i64 
 #pragma omp simd reduction(+ : squares)
     for (i64 d = 0; d < width; d++) squares += to_float(from[d]) * to_float(from[d]);
     float factor = 1.0f / sqrtf(squares / width + eps);
-#pragma omp simd
-    for (i64 d = 0; d < width; d++) to[d] = to_cell(to_float(from[d]) * factor * to_float(weight[d]));
+    i64 d = 0;
+    for (; d + LANES <= width; d += LANES)
+        put(to + d, cells_at(from + d) * factor * cells_at(weight + d));
+    for (; d < width; d++) to[d] = to_cell(to_float(from[d]) * factor * to_float(weight[d]));
 }
 
 // Turn the heads of a row in place; cos and sin: [head_dim / 2], of the row's position.
@@ -19,8 +21,13 @@ static inline void turn_row(cell *row, const float *cos, const float *sin, i64 n
     i64 half = head_dim / 2;
     for (i64 h = 0; h < num_heads; h++) {
         cell *a = row + h * head_dim, *b = a + half;
-#pragma omp simd
-        for (i64 d = 0; d < half; d++) {
+        i64 d = 0;
+        for (; d + LANES <= half; d += LANES) {
+            vec u = cells_at(a + d), v = cells_at(b + d);
+            put(a + d, u * at(cos + d) - v * at(sin + d));
+            put(b + d, v * at(cos + d) + u * at(sin + d));
+        }
+        for (; d < half; d++) {
             float u = to_float(a[d]), v = to_float(b[d]);
             a[d] = to_cell(u * cos[d] - v * sin[d]);
             b[d] = to_cell(v * cos[d] + u * sin[d]);
@@ -30,8 +37,14 @@ static inline void turn_row(cell *row, const float *cos, const float *sin, i64 n
 
 // to = silu(gate) * up
 static inline void silu_mul_row(const cell *gate, const cell *up, cell *to, i64 width) {
-#pragma omp simd
-    for (i64 d = 0; d < width; d++) {
+    i64 d = 0;
+    for (; d + LANES <= width; d += LANES) {
+        vec g = cells_at(gate + d), zero = {0};
+        int_vec is_low = g < -88.0f;
+        vec all = choose(is_low, zero, g / (1.0f + exp_of_all(choose(is_low, zero, -g))));
+        put(to + d, all * cells_at(up + d));
+    }
+    for (; d < width; d++) {
         float g = to_float(gate[d]);
         to[d] = to_cell(g / (1.0f + exp_of(-g)) * to_float(up[d]));
     }

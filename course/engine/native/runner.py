@@ -72,6 +72,8 @@ class _WholeModel:
         self.coming: StepInputs | None = None
         self.in_step = False
         self.addresses: list[tuple] | None = None  # those that `whole` holds
+        self._rate: torch.Tensor | None = None
+        self._angles: tuple[torch.Tensor, torch.Tensor] | None = None  # of `_rate`
         self._logits: torch.Tensor | None = None  # kept: to fetch and give back so much costs more
 
     def __reduce__(self):  # addresses are of no use to a copy
@@ -103,26 +105,39 @@ class _WholeModel:
         config, rows = self.model.config, len(token_ids)
         num_heads, num_kv_heads, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
         about = attention.about(num_heads, num_kv_heads, head_dim, head_dim**-0.5)
-        cos, sin = self.model.ops.rope_angles(positions, self.model.rope_rate, self.model.dtype)
+        cos, sin = self._turns(int(attention.batch.context_lens.max()))
         hidden = F.embedding(token_ids, self.model.embedding)
         normed = torch.empty_like(hidden)
-        qkv = hidden.new_empty(rows, (num_heads + 2 * num_kv_heads) * head_dim)
-        out = hidden.new_empty(rows, num_heads * head_dim)  # every row has a context: all is set
-        inner = hidden.new_empty(rows, config.intermediate_size)
+        # Every row has a context, so all of it is set before it is read.
+        widths = (num_heads + 2 * num_kv_heads) * head_dim, num_heads * head_dim
+        inner = sum(widths)
+        work = hidden.new_empty(rows * (inner + config.intermediate_size))
+        qkv, size = work.data_ptr(), work.element_size()
         load(hidden.dtype).forward(
             ctypes.byref(self.whole),
             ctypes.byref(about),
             hidden.data_ptr(),
             rows,
+            positions.data_ptr(),
             cos.data_ptr(),
             sin.data_ptr(),
             inputs.slots.data_ptr(),
             normed.data_ptr(),
-            qkv.data_ptr(),
-            out.data_ptr(),
-            inner.data_ptr(),
+            qkv,
+            qkv + rows * widths[0] * size,
+            qkv + rows * inner * size,
         )
         return normed
+
+    def _turns(self, num_positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """cos and sin of at least so many positions, float32 [positions, head_dim / 2]."""
+        rate, angles = self.model.rope_rate, self._angles
+        is_current = self._rate is not None and np.array_equal(self._rate.numpy(), rate.numpy())
+        if angles is None or not is_current or len(angles[0]) < num_positions:
+            positions = torch.arange(1 << (num_positions - 1).bit_length())  # seldom: at a doubling
+            angles = self.model.ops.rope_angles(positions, rate, self.model.dtype)
+            self._rate, self._angles = rate.clone(), angles
+        return angles
 
     def _is_ready(self) -> bool:
         """Whether C can do this step: somebody may have put a method of his own, or other weights,
