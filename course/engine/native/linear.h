@@ -15,7 +15,6 @@
 enum {
     PANEL = 32,
     MOST_BLOCK = 96,  // rows that go through a panel while it is in the cache
-    AHEAD = 192,      // steps, of those whose weights are asked for while others are multiplied
 };
 
 // A register of this processor, and the tile of sums that all its registers hold: ROWS rows of
@@ -33,10 +32,10 @@ typedef uint32_t wide_bits __attribute__((vector_size(4 * WIDTH)));
 // RUN: steps that are summed alone and then added: sums of sums round less. With bfloat16 the cells
 // themselves are rounder by far.
 #ifdef BF16
-enum { PAIR = 2, RUN = 4 * AHEAD };
+enum { PAIR = 2, RUN = 768 };
 typedef wide_bits weights;
 #else
-enum { PAIR = 1, RUN = AHEAD };
+enum { PAIR = 1, RUN = 192 };
 typedef wide weights;
 #endif
 
@@ -64,6 +63,7 @@ static inline __attribute__((always_inline)) void tile(const cell *x, i64 stride
                                                        i64 depth, float (*to)[PANEL], int add,
                                                        const char *soon, i64 step,
                                                        const int rows) {
+    const i64 distance = rows == 1 ? 64 : rows < 5 ? 96 : 192;  // in steps; the more rows the later
     for (i64 start = 0; start < depth; start += RUN) {
         wide s[ROWS][VECTORS];
 #pragma GCC unroll 8
@@ -71,8 +71,9 @@ static inline __attribute__((always_inline)) void tile(const cell *x, i64 stride
             for (int v = 0; v < VECTORS; v++) s[r][v] = (wide){0};
         i64 end = depth < start + RUN ? depth : start + RUN;
         for (i64 k = start; k < end;) {
-            i64 stop = end < k + AHEAD ? end : k + AHEAD;
-            const char *ahead = k + AHEAD < depth ? (const char *)(weight + AHEAD * PANEL) : soon;
+            i64 stop = end < k + distance ? end : k + distance;
+            const cell *later = weight + distance * PANEL;
+            const char *ahead = k + distance < depth ? (const char *)later : soon;
             for (; k < stop; k += PAIR, weight += PAIR * PANEL) {
                 if (step)
                     __builtin_prefetch(soon, 0, 2), soon += step;

@@ -74,7 +74,9 @@ class _WholeModel:
         self.addresses: list[tuple] | None = None  # those that `whole` holds
         self._rate: torch.Tensor | None = None
         self._angles: tuple[torch.Tensor, torch.Tensor] | None = None  # of `_rate`
-        self._logits: torch.Tensor | None = None  # kept: to fetch and give back so much costs more
+        # Kept from step to step: to fetch so much memory and to give it back costs more.
+        self._logits: torch.Tensor | None = None
+        self._work: torch.Tensor | None = None
 
     def __reduce__(self):  # addresses are of no use to a copy
         return _WholeModel, (self.model, self.cache)
@@ -108,11 +110,13 @@ class _WholeModel:
         cos, sin = self._turns(int(attention.batch.context_lens.max()))
         hidden = F.embedding(token_ids, self.model.embedding)
         normed = torch.empty_like(hidden)
-        # Every row has a context, so all of it is set before it is read.
-        widths = (num_heads + 2 * num_kv_heads) * head_dim, num_heads * head_dim
-        inner = sum(widths)
-        work = hidden.new_empty(rows * (inner + config.intermediate_size))
-        qkv, size = work.data_ptr(), work.element_size()
+        qkv_width, out_width = (num_heads + 2 * num_kv_heads) * head_dim, num_heads * head_dim
+        count = rows * (qkv_width + out_width + config.intermediate_size)
+        if self._work is None or self._work.numel() < count or self._work.dtype != hidden.dtype:
+            self._work = hidden.new_empty(count)
+        # Every row has a context, so all of this is set before it is read.
+        qkv, size = self._work.data_ptr(), self._work.element_size()
+        out = qkv + rows * qkv_width * size
         load(hidden.dtype).forward(
             ctypes.byref(self.whole),
             ctypes.byref(about),
@@ -124,8 +128,8 @@ class _WholeModel:
             inputs.slots.data_ptr(),
             normed.data_ptr(),
             qkv,
-            qkv + rows * widths[0] * size,
-            qkv + rows * inner * size,
+            out,
+            out + rows * out_width * size,
         )
         return normed
 
