@@ -96,6 +96,43 @@ class Transformers:
         return [row[:k] for row, k in zip(out[:, width:].tolist(), counts, strict=True)]
 
 
+class TransformersBatching(Transformers):
+    """The same library's continuous batching: pages, a queue, and no padding."""
+
+    def run(self, case: dict) -> list[list[int]]:
+        from transformers import GenerationConfig  # type: ignore[import-not-found]
+        from transformers.generation.configuration_utils import (  # type: ignore[import-not-found]
+            ContinuousBatchingConfig,
+        )
+
+        n = case["num_samples"]
+        pool = ContinuousBatchingConfig(
+            page_size=BLOCK_SIZE,
+            num_blocks=(case["pool_tokens"] or ROOMY) // BLOCK_SIZE,
+            max_batch_tokens=BUDGET,
+            max_requests_per_batch=MOST_AT_ONCE,
+        )
+        how = GenerationConfig(do_sample=n > 1, num_return_sequences=n, pad_token_id=0)
+        answers: dict[str, list[int]] = {}
+        with self.model.continuous_batching_context_manager(
+            generation_config=how, continuous_batching_config=pool
+        ) as manager:
+            names = [
+                manager.add_request(list(prompt), max_new_tokens=count, eos_token_id=-1)
+                for prompt, count in zip(case["prompts"], case["max_tokens"], strict=True)
+            ]
+            while len(answers) < n * len(names):
+                done = manager.get_result(timeout=1)
+                if done is None and not manager.is_running():
+                    raise RuntimeError("its batching ended before all answers were there")
+                if done is not None and done.is_finished():
+                    if done.error:
+                        raise RuntimeError(done.error)
+                    answers[done.request_id] = done.generated_tokens
+        children = [f"__child#{i}" for i in range(n - 1)]
+        return [answers[name + child] for name in names for child in ("", *children)]
+
+
 class VLLM:
     """vLLM; its CPU build runs here. Loaded anew where a case changes the pool."""
 
@@ -116,17 +153,18 @@ class VLLM:
         import vllm  # type: ignore[import-not-found]
 
         self.llm, self.pool_tokens = None, pool_tokens
+        block_size = 2 * BLOCK_SIZE  # the least that its attention for CPUs takes
+        num_blocks = -(-(pool_tokens or ROOMY) // block_size)
         self.llm = vllm.LLM(
             self.path,
             dtype=self.dtype,
             enforce_eager=self.eager,
             skip_tokenizer_init=True,
-            max_model_len=min(LONGEST, pool_tokens or LONGEST),  # it refuses a shorter pool
+            max_model_len=min(LONGEST, num_blocks * block_size),  # it refuses a shorter pool
             max_num_seqs=MOST_AT_ONCE,
             max_num_batched_tokens=LONGEST,  # its least, for this longest request
-            block_size=2 * BLOCK_SIZE,  # the least that its attention for CPUs takes
-            # One more than the pool has: its block 0 never holds a token.
-            num_gpu_blocks_override=(pool_tokens or ROOMY) // (2 * BLOCK_SIZE) + 1,
+            block_size=block_size,
+            num_gpu_blocks_override=num_blocks + 1,  # its block 0 never holds a token
             disable_log_stats=True,
         )
 
@@ -257,6 +295,7 @@ class WeightsOnly:
 ENGINES = {
     "ours": Ours,
     "transformers": Transformers,
+    "transformers batching": TransformersBatching,
     "vllm": VLLM,
     "vllm compiled": CompiledVLLM,
     "llama.cpp": LlamaCpp,

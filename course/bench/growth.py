@@ -160,7 +160,7 @@ LADDER = (1_000, 10_000, 100_000, 1_000_000)
 MEASURES: tuple[tuple[str, str, Callable[[int], float], tuple[int, ...]], ...] = (
     ("pool: allocate, share, free twice", "blocks", pool, LADDER),
     ("prefix cache: publish, look up, forget", "hashes", prefix_cache, LADDER),
-    ("buddy arena: allocate, free", "runs", arena(BuddyArena), LADDER[:3]),
+    ("buddy arena: allocate, free", "runs", arena(BuddyArena), LADDER),
     ("arena, first fit: allocate, free", "runs", arena(Arena), LADDER[:3]),
     ("scheduler: a request from add to finish", "queued", queue, (10, 100, 1_000, 10_000)),
     ("scheduler: a running request's share of a step", "running", running, (10, 100, 1_000)),

@@ -14,8 +14,8 @@ def bench(
         list[str] | None,
         typer.Option(
             "--engine",
-            help='A peer: transformers, vllm, "vllm compiled", llama.cpp; or a bound: "weights '
-            'only", "linear layers". Repeatable. Default: all.',
+            help='A peer: transformers, "transformers batching", vllm, "vllm compiled", llama.cpp; '
+            'or a bound: "weights only", "linear layers". Repeatable. Default: all.',
         ),
     ] = None,
     dtype: Annotated[str, typer.Option(help="bfloat16 or float32.")] = "bfloat16",

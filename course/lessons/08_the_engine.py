@@ -383,6 +383,8 @@ print("the answers of before and these:", pieces.compare(alone, texts))
 # | `Runner`, `prepare` | `GPUModelRunner` | `ModelRunner` |
 # | `PagedKVCache.write` | `reshape_and_cache_flash` | `store_kvcache` |
 # | `paged_attention` | attention backends | FlashAttention, given a block table |
+# | a shared prefix read once for all (`attention.h`) | `use_cascade_attention` | no |
+# | `GraphRunner` | `CUDAGraphWrapper` | `capture_cudagraph` |
 # | `EngineCore`, `LLM` | `EngineCore`, `LLM` | `LLMEngine`, `LLM` |
 
 # %% [markdown]
@@ -409,10 +411,10 @@ else:
     print(done.stdout or done.stderr)
 
 # %% [markdown]
-# What ours does not do, and a server in earnest does: run over several GPUs; record CUDA graphs, so
-# that a step costs fewer launches; schedule the next step while this one runs; speculate on several
-# tokens at once; hold quantised weights, adapters and images; speak HTTP to many users, with
-# priorities among them. None of this changes what a block table is.
+# What ours does not do, and a server in earnest does: run over several GPUs; schedule the next step
+# while this one runs; speculate on several tokens at once; hold quantised weights, adapters and
+# images; speak HTTP to many users, with priorities among them. None of this changes what a block
+# table is.
 
 # %% [markdown]
 # ## What is still wasted

@@ -28,7 +28,7 @@ typedef struct {
     cell values[MOST_WIDTH / PANEL][TILE * PANEL];  // panels
 } scratch;
 
-// Each thread's own, and not on its stack: a third of a megabyte is more than some stacks hold.
+// Each thread's own, and not on its stack: a quarter of a megabyte is more than some stacks hold.
 static _Thread_local scratch own __attribute__((aligned(64)));
 
 // For each line of memory that is used, one of the next tile is asked for: blocks lie anywhere, so the

@@ -100,18 +100,25 @@ static inline __attribute__((always_inline)) void tile(const cell *x, i64 stride
     }
 }
 
-// to[num_rows][32] = x[num_rows][depth] * one panel. `next` is the panel that this thread will
-// probably do next.
+// to[num_rows][32] = x[num_rows][depth] * one panel, or, with `add`, so much more. `next` is the panel
+// that this thread will probably do next.
+//
+// One or two rows take nearly as long as four: each has a chain of sums that waits for itself. So where
+// so few would be left over, the last whole tile is shared with them; not where all wait for memory.
 static void multiply_panel(const cell *x, i64 stride, i64 num_rows, const cell *weight, i64 depth,
                            const cell *next, float (*to)[PANEL], int add) {
-    i64 num_tiles = num_rows / ROWS, bytes = PAIR * PANEL * sizeof(cell);
+    i64 left_over = num_rows % ROWS, bytes = PAIR * PANEL * sizeof(cell), now;
+    int is_shared = num_rows > 2 * ROWS && (left_over == 1 || left_over == 2);
+    i64 num_tiles = num_rows / ROWS - is_shared;
     i64 step = num_tiles > 1 ? bytes / num_tiles : 0;
     const char *soon = (const char *)next;
-    for (; num_rows > 0; num_rows -= ROWS, x += ROWS * stride, to += ROWS)
+    for (; num_rows > 0; num_rows -= now, x += now * stride, to += now) {
+        now = num_rows < ROWS ? num_rows : ROWS;
+        if (is_shared && num_rows == ROWS + left_over) now = ROWS / 2 + 1;
         for (int v = 0; v < PANEL; v += VECTORS * WIDTH) {
             const cell *w = weight + v * PAIR;
             float(*at)[PANEL] = (float(*)[PANEL])(to[0] + v);
-            switch (num_rows) {
+            switch (now) {
 #define CASE(n) \
     case n: tile(x, stride, w, depth, at, add, soon, 0, n < ROWS ? n : ROWS); break
                 CASE(1);
@@ -126,6 +133,7 @@ static void multiply_panel(const cell *x, i64 stride, i64 num_rows, const cell *
                     soon += step * (depth / PAIR) / (PANEL / (VECTORS * WIDTH));
             }
         }
+    }
 }
 
 // The largest number of each row so far. place: as one number that threads can raise, with the
