@@ -85,8 +85,11 @@ def bench(
             say=lambda text: status.update(text),
         )
     result["command"] = measuring_command(sys.argv[1:])
-    title = f"Output tokens per second, {dtype}"
-    put(out, as_json, f"engine-{dtype}", title, result, markdown(result))
+    name, title = f"engine-{dtype}", f"Output tokens per second, {dtype}"
+    if peers and len(peers) == 1:  # a page of its own, beside the one of many
+        name += "-" + peers[0].replace(" ", "-")
+        title = f"Output tokens per second beside {peers[0]}, {dtype}"
+    put(out, as_json, name, title, result, markdown(result))
 
 
 def put(out: Path | None, as_json: bool, name: str, title: str, result: dict, page: str) -> None:
