@@ -723,6 +723,16 @@ def test_another_backend_has_the_plain_runner(backend):
 
 
 @needs_native
+@DTYPES
+def test_a_row_of_a_product_is_the_same_among_any_number_of_rows(dtype):
+    """However rows are put into tiles: 17 of them, say, are not two tiles and a row alone."""
+    x, product = draw(60, 800, dtype=dtype, seed=1), linear.Linear(draw(70, 800, dtype=dtype) / 20)
+    alone = torch.cat([product(row[None]) for row in x])
+    for rows in range(1, 61):
+        assert torch.equal(product(x[:rows]), alone[:rows]), rows
+
+
+@needs_native
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="not run: flags of x86-64")
 @pytest.mark.parametrize(
     ("dtype", "processor"),
@@ -743,7 +753,7 @@ def test_as_other_processors_would_be_given_it(dtype, processor, tmp_path, monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     other = library.load.__wrapped__(dtype)
     monkeypatch.setattr(linear, "load", lambda _: other)
-    for rows in (1, 3, 4, 5, 8, 13, 100):
+    for rows in (1, 3, 4, 5, 8, 13, 17, 18, 100):
         x, weight = draw(rows, 400, dtype=dtype, seed=6), draw(70, 400, dtype=dtype, seed=7) / 20
         found = linear.Linear(weight)(x)
         exact = x.double() @ weight.double().T

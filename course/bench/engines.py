@@ -6,12 +6,14 @@ environment that has only a peer in it. A case is plain data: {"prompts": [[ids]
 """
 
 import os
+import time
 from typing import Any
 
 BLOCK_SIZE = 16
 ROOMY = 60_000  # tokens of keys and values where a case sets no limit
 LONGEST = 2_048
 MOST_AT_ONCE = 64
+PATIENCE = 120  # seconds of one case for an engine that may take many times as long as the others
 BUDGET = 1_024  # tokens that one step computes, for every engine that takes a budget
 
 
@@ -114,6 +116,7 @@ class TransformersBatching(Transformers):
         )
         how = GenerationConfig(do_sample=n > 1, num_return_sequences=n, pad_token_id=0)
         answers: dict[str, list[int]] = {}
+        end = time.monotonic() + PATIENCE
         with self.model.continuous_batching_context_manager(
             generation_config=how, continuous_batching_config=pool
         ) as manager:
@@ -122,6 +125,9 @@ class TransformersBatching(Transformers):
                 for prompt, count in zip(case["prompts"], case["max_tokens"], strict=True)
             ]
             while len(answers) < n * len(names):
+                if time.monotonic() > end:
+                    manager.stop(hard_stop=True)  # else it computes to the end
+                    raise TimeoutError(f"it had not ended after {PATIENCE} seconds")
                 done = manager.get_result(timeout=1)
                 if done is None and not manager.is_running():
                     raise RuntimeError("its batching ended before all answers were there")

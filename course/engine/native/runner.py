@@ -138,7 +138,8 @@ class _WholeModel:
         rate, angles = self.model.rope_rate, self._angles
         is_current = self._rate is not None and np.array_equal(self._rate.numpy(), rate.numpy())
         if angles is None or not is_current or len(angles[0]) < num_positions:
-            positions = torch.arange(1 << (num_positions - 1).bit_length())  # seldom: at a doubling
+            # Seldom: at a doubling. On the CPU, whatever the user's default is.
+            positions = torch.arange(1 << (num_positions - 1).bit_length(), device="cpu")
             angles = self.model.ops.rope_angles(positions, rate, self.model.dtype)
             self._rate, self._angles = rate.clone(), angles
         return angles
